@@ -13,18 +13,18 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/wasm/v86/image"
 )
 
-// Name is the driver's name.
+// Name is the driver's name in configuration.
 const Name = "v86"
 
 // The options.
 const (
-	OptionImage   = "image"        // path of the image; must be there
+	OptionImage   = "image"        // path of the image; required
 	OptionCache   = "cache"        // directory of snapshots; default: sandbar/v86 in the user's cache directory
-	OptionModules = "modules"      // directory of the emulator's files; default: those in the binary
-	OptionBoot    = "boot_timeout" // how long an image may take to boot, such as "90s"; default: DefaultBootTimeout
+	OptionModules = "modules"      // directory of the emulator's files; default: the embedded ones
+	OptionBoot    = "boot_timeout" // longest duration of a boot, such as "90s"; default: DefaultBootTimeout
 )
 
-// DefaultBootTimeout is how long an image may take to boot.
+// DefaultBootTimeout bounds the boot of an image.
 const DefaultBootTimeout = 5 * time.Minute
 
 // The range of a machine's memory, in bytes.
@@ -37,18 +37,18 @@ const (
 func Factory() driver.Factory {
 	return driver.Factory{
 		Name:    Name,
-		Summary: "a whole PC in a process, emulated: any 32-bit Linux image, anywhere, without rights; slow",
+		Summary: "a PC emulated by one process: any 32-bit Linux image, on any host, without privileges; slow",
 		Options: map[string]string{
-			OptionImage:   "path of the image to boot: ISO, raw disk, kernel, bundle of kernel and initrd, or a saved state; needed",
-			OptionCache:   "directory for machines that have booted; sandbar/v86 in the user's cache directory if empty",
-			OptionModules: "directory with the emulator's files; those in the binary if empty",
-			OptionBoot:    "how long the image may take to boot; 5m if empty",
+			OptionImage:   "path of the image to boot: ISO, raw disk, kernel, bundle of kernel and initrd, or a saved state; required",
+			OptionCache:   "directory for snapshots of booted machines; sandbar/v86 in the user's cache directory if empty",
+			OptionModules: "directory with the emulator's files; the embedded ones if empty",
+			OptionBoot:    "longest duration of a boot; 5m if empty",
 		},
 		New: func(h driver.Host) (driver.Driver, error) { return New(h, nil) },
 	}
 }
 
-// Driver makes sandboxes out of processes that emulate a PC.
+// Driver creates sandboxes that are processes which emulate a PC.
 type Driver struct {
 	log      *slog.Logger
 	caps     driver.Caps
@@ -62,16 +62,16 @@ var (
 	_ driver.Collector = (*Driver)(nil)
 )
 
-// New makes the driver. It fails with Invalid for an image that cannot be used,
-// and with Unsupported where the emulator is missing or the cache directory
-// cannot be used. progress, if not nil, is told how far a boot is.
+// New opens the driver. Invalid: an option or the image cannot be used. Unsupported: the emulator
+// is missing or the cache directory cannot be used. progress, if not nil, receives the progress of
+// boots as text.
 func New(h driver.Host, progress func(text string)) (*Driver, error) {
 	for name := range h.Options {
 		switch name {
 		case OptionImage, OptionCache, OptionModules, OptionBoot:
 		default:
 			return nil, &sandbar.Error{Code: sandbar.Invalid, Field: name, Message: "the v86 driver has no option " + sandbar.Quote(name, 40) +
-				"; there are " + strings.Join([]string{OptionImage, OptionCache, OptionModules, OptionBoot}, ", ")}
+				"; its options are " + strings.Join([]string{OptionImage, OptionCache, OptionModules, OptionBoot}, ", ")}
 		}
 	}
 	d := &Driver{log: h.Logger, caps: driver.Caps{
@@ -81,7 +81,7 @@ func New(h driver.Host, progress func(text string)) (*Driver, error) {
 			PIDs: sandbar.EnforcedNone, Disk: sandbar.EnforcedNone, Inodes: sandbar.EnforcedNone, Files: sandbar.EnforcedNone,
 		},
 		PrivateFiles: true, PrivateNetwork: true, PrivateProcesses: true, PrivateQuotas: true,
-		Notes: []string{"programs have all of the machine: its memory bounds their number and their files"},
+		Notes: []string{"programs may use the whole machine; only its memory bounds their number and their files"},
 	}}
 	if d.log == nil {
 		d.log = slog.New(slog.DiscardHandler)
@@ -100,7 +100,7 @@ func New(h driver.Host, progress func(text string)) (*Driver, error) {
 	return d, nil
 }
 
-// newSnapshots checks the options.
+// newSnapshots checks the options and opens the cache of snapshots.
 func newSnapshots(options map[string]string, log *slog.Logger) (*snapshots, error) {
 	s := &snapshots{log: log, boots: map[string]*boot{}, limit: DefaultBootTimeout}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
@@ -115,7 +115,7 @@ func newSnapshots(options map[string]string, log *slog.Logger) (*snapshots, erro
 	s.kind = kind
 	if text := options[OptionBoot]; text != "" {
 		if s.limit, err = time.ParseDuration(text); err != nil || s.limit <= 0 {
-			return nil, &sandbar.Error{Code: sandbar.Invalid, Field: OptionBoot, Message: OptionBoot + ": " + sandbar.Quote(text, 40) + " is not a time such as \"90s\""}
+			return nil, &sandbar.Error{Code: sandbar.Invalid, Field: OptionBoot, Message: OptionBoot + ": " + sandbar.Quote(text, 40) + " is not a duration such as \"90s\""}
 		}
 	}
 	if s.image, err = filepath.Abs(path); err != nil {
@@ -126,43 +126,43 @@ func newSnapshots(options map[string]string, log *slog.Logger) (*snapshots, erro
 			return nil, sandbar.Errorf(sandbar.Invalid, "the directory of the emulator: %w", err)
 		}
 	}
-	pc, err := artefact.PC(s.modules)
+	pc, err := artefact.ReadEmulator(s.modules)
 	if err != nil || !pc.Complete() {
 		return nil, &sandbar.Error{Code: sandbar.Unsupported, Field: OptionModules, Err: err,
-			Message: "this build carries no PC emulator", Fix: "build with `make build`, which fetches it, or name its directory with the option " + OptionModules}
+			Message: "this build embeds no PC emulator", Fix: "build with `make build`, which fetches it, or name its directory with the option " + OptionModules}
 	}
 	s.version = version(pc)
 	return s, s.open(options[OptionCache])
 }
 
-// Caps tells what this driver is and can enforce.
+// Caps returns the driver's properties and what it enforces.
 func (d *Driver) Caps() driver.Caps { return d.caps }
 
-// Close ends what boots.
+// Close cancels boots in progress and waits for them.
 func (d *Driver) Close() error {
 	d.registry.Shut()
 	d.snaps.close()
 	return nil
 }
 
-// Prepare boots the image for a size of memory, in bytes, if that has not been
-// done. What fails now fails in every Create.
+// Prepare boots the image for a memory size in bytes, unless a snapshot exists. If the boot fails,
+// every Create with this memory size fails too.
 func (d *Driver) Prepare(ctx context.Context, memory int64) error {
-	_, err := d.snaps.get(ctx, whole(memory))
+	_, err := d.snaps.get(ctx, roundMemory(memory))
 	return err
 }
 
-// whole is a size of memory in whole MiB.
-func whole(memory int64) int64 { return memory &^ (1<<20 - 1) }
+// roundMemory rounds a memory size down to whole MiB.
+func roundMemory(memory int64) int64 { return memory &^ (1<<20 - 1) }
 
-// refuse returns an error if s asks for what cannot be done or enforced here.
+// refuse returns an error if the driver cannot do or enforce what s requests.
 func (d *Driver) refuse(s sandbar.Spec) error {
 	if s.Network != "" && s.Network != sandbar.NetworkNone {
 		return &sandbar.Error{Code: sandbar.Unsupported, Field: "network",
-			Message: "network " + sandbar.Quote(string(s.Network), 40) + " is not possible; the v86 driver has \"none\""}
+			Message: "network " + sandbar.Quote(string(s.Network), 40) + " is not supported; the v86 driver has only \"none\""}
 	}
 	if s.Image != "" && s.Image != sandbar.ImageHost {
-		return &sandbar.Error{Code: sandbar.NotFound, Field: "image", Message: "image " + sandbar.Quote(s.Image, 100) + " is not known; the machine's own is \"" + sandbar.ImageHost + "\""}
+		return &sandbar.Error{Code: sandbar.NotFound, Field: "image", Message: "image " + sandbar.Quote(s.Image, 100) + " does not exist; the machine's own image is \"" + sandbar.ImageHost + "\""}
 	}
 	if err := sandbar.CheckEnv(s.Env); err != nil {
 		return err
@@ -182,14 +182,14 @@ func (d *Driver) refuse(s sandbar.Spec) error {
 		{"limits.disk", l.Disk > 0}, {"limits.inodes", l.Inodes > 0}, {"limits.files", l.Files > 0}} {
 		if f.set {
 			return &sandbar.Error{Code: sandbar.Unsupported, Field: f.field, Message: "the v86 driver cannot enforce " + f.field,
-				Fix: "leave it out, or allow degraded limits: what bounds a machine is its memory"}
+				Fix: "leave it out, or allow degraded limits; only memory bounds a machine"}
 		}
 	}
 	return nil
 }
 
-// Create makes a sandbox. The first one of an image and a size of memory waits
-// until the image has booted.
+// Create creates a sandbox. The first one with an image and a memory size waits until the image has
+// booted.
 func (d *Driver) Create(ctx context.Context, id sandbar.ID, s sandbar.Spec) (driver.Sandbox, error) {
 	if err := d.refuse(s); err != nil {
 		return nil, err
@@ -197,14 +197,14 @@ func (d *Driver) Create(ctx context.Context, id sandbar.ID, s sandbar.Spec) (dri
 	if err := ctx.Err(); err != nil {
 		return nil, sandbar.Errorf(sandbar.Canceled, "creating a sandbox: %w", err)
 	}
-	snapshot, err := d.snaps.get(ctx, whole(s.Limits.Memory))
+	snapshot, err := d.snaps.get(ctx, roundMemory(s.Limits.Memory))
 	if err != nil {
 		return nil, err
 	}
 	if err := d.registry.Claim(string(id)); err != nil {
 		return nil, err
 	}
-	b := &box{d: d, id: id}
+	b := &resources{d: d, id: id}
 	sb, err := b.make(ctx, snapshot, s.Env)
 	if err != nil {
 		b.discard(ctx)
@@ -213,8 +213,8 @@ func (d *Driver) Create(ctx context.Context, id sandbar.ID, s sandbar.Spec) (dri
 	return sb, nil
 }
 
-// Collect finds, and with remove also removes, what boots that were killed have
-// left behind. Workers end with the daemon.
+// Collect finds, and with remove removes, the leftovers of killed boots. Workers leave nothing:
+// they exit with the daemon.
 func (d *Driver) Collect(_ context.Context, remove bool) ([]driver.Leftover, error) {
 	return d.snaps.collect(remove)
 }

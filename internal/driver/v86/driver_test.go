@@ -21,8 +21,8 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/wasm/v86/worker"
 )
 
-// Programs of the guest are the sandbox's: their streams apart, their exit codes
-// and signals, their input, their environment and directory.
+// A program has separate output streams, an exit code or signal, input, an environment and a
+// working directory.
 func TestPrograms(t *testing.T) {
 	box := newBox(t)
 	if r := run(t, box, "echo out; echo err >&2; exit 3"); r.stdout != "out\n" || r.stderr != "err\n" || r.ExitCode != 3 || r.Outcome != sandbar.Exited {
@@ -50,7 +50,7 @@ func TestPrograms(t *testing.T) {
 	}
 }
 
-// Files pass both ways, more of them than any buffer on the way holds.
+// Files larger than all buffers are transferred in both directions.
 func TestFiles(t *testing.T) {
 	box := newBox(t)
 	fs := box.FS()
@@ -84,8 +84,8 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-// A reset ends what runs and takes all back, files and processes, again and
-// again; and the clock is right afterwards.
+// A reset ends all programs and restores the files, repeatedly, and the clock is correct
+// afterwards.
 func TestReset(t *testing.T) {
 	box := newBox(t)
 	for range 2 {
@@ -120,7 +120,7 @@ func TestReset(t *testing.T) {
 	}
 }
 
-// A program that ignores what it is told is ended, with all that it started.
+// A program that ignores signals is killed, with all programs that it started.
 func TestKillTree(t *testing.T) {
 	box := newBox(t)
 	var out bytes.Buffer
@@ -151,11 +151,10 @@ func TestKillTree(t *testing.T) {
 	}
 }
 
-// A machine whose worker dies is gone; so is one whose kernel has crashed, for
-// nobody answers in it. Another one begins as before.
+// A machine is lost if its worker dies or its kernel crashes. The next one starts normally.
 func TestMachineDies(t *testing.T) {
 	script := func(box driver.Sandbox, text string) {
-		// It need not come to an answer, and what comes is the machine's end.
+		// The request may fail before or after the machine's end.
 		_, _ = box.Start(context.Background(), sandbar.Cmd{Args: []string{"sh", "-c", text}}, driver.Stdio{})
 	}
 	for name, end := range map[string]func(driver.Sandbox){
@@ -195,9 +194,8 @@ func TestMachineDies(t *testing.T) {
 	}
 }
 
-// An image of somebody else, which has a shell at its console and nothing of
-// ours: the agent is sent through that. This boots once; later runs begin with
-// what that kept.
+// An image without the guest program, but with a shell on its console, gets it by upload. The image
+// boots once; later runs of the test use its snapshot.
 func TestPlainShell(t *testing.T) {
 	if !testenv.Long() {
 		t.Log("not run: it is left to make test-all")
@@ -221,8 +219,7 @@ func TestPlainShell(t *testing.T) {
 	}
 }
 
-// Nothing of a driver is left when it is closed: no process, no file but what
-// it keeps.
+// A closed driver leaves no process, and no file except the cache.
 func TestNothingIsLeft(t *testing.T) {
 	before := workers(t)
 	d := newDriver(t, testOptions(t))
@@ -263,7 +260,7 @@ func TestNothingIsLeft(t *testing.T) {
 	}
 }
 
-// workers lists the machines that this process has started.
+// workers returns the workers that this process has started.
 func workers(t *testing.T) []string {
 	t.Helper()
 	dirs, err := filepath.Glob("/proc/[0-9]*")
@@ -281,7 +278,7 @@ func workers(t *testing.T) []string {
 	return found
 }
 
-// A boot that is given up leaves nothing, and is done again by the next driver.
+// A canceled boot leaves nothing, and the next driver boots again.
 func TestBootIsGivenUp(t *testing.T) {
 	options := testOptions(t)
 	options[OptionCache] = filepath.Join(t.TempDir(), "cache")
@@ -294,7 +291,7 @@ func TestBootIsGivenUp(t *testing.T) {
 	if err := d.Close(); err != nil {
 		t.Error(err)
 	}
-	for _, pattern := range []string{"*.snapshot", booting + "*"} {
+	for _, pattern := range []string{"*.snapshot", tmpPrefix + "*"} {
 		if found, err := filepath.Glob(filepath.Join(options[OptionCache], pattern)); err != nil || len(found) > 0 {
 			t.Errorf("%v, %v", found, err)
 		}
@@ -304,7 +301,7 @@ func TestBootIsGivenUp(t *testing.T) {
 	}
 }
 
-// What cannot be done or held is refused before anything is made.
+// Unsupported requests are refused before a machine is created.
 func TestRefusals(t *testing.T) {
 	testenv.Need(t, testenv.V86)
 	for name, tc := range map[string]struct {

@@ -25,11 +25,10 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// patience ends a test that hangs: a machine boots for half a minute where nothing
-// else runs.
+// patience bounds a test that hangs. A boot takes half a minute on an idle machine.
 const patience = 20 * time.Minute
 
-// machineMemory is the default of the protocol.
+// machineMemory is the protocol's default memory size.
 const machineMemory = 64 << 20
 
 func testOptions(t *testing.T) map[string]string {
@@ -98,8 +97,7 @@ func run(t *testing.T, box driver.Sandbox, script string) outcome {
 	return outcome{r, out.String(), errs.String()}
 }
 
-// plainImage is an image like the one that is built, without Sandbar's program:
-// its first program is a shell.
+// plainImage returns an image without Sandbar's program: its process 1 is a shell.
 func plainImage(t *testing.T) string {
 	t.Helper()
 	parts := filepath.Join(testenv.Cache(), "v86", "parts")

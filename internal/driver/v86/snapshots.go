@@ -24,8 +24,8 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/wasm/v86/worker"
 )
 
-// snapshots is where machines that have booted are kept, one file for each
-// image, size of memory and version of what made it.
+// snapshots is the cache of booted machines: one file for each image, memory size and version of
+// the emulator.
 type snapshots struct {
 	log     *slog.Logger
 	image   string // absolute
@@ -34,7 +34,7 @@ type snapshots struct {
 	version string
 	limit   time.Duration
 	dir     string
-	// progress is told how far a boot is.
+	// progress receives the progress of boots as text.
 	progress func(text string)
 
 	ctx     context.Context // of boots
@@ -45,7 +45,7 @@ type snapshots struct {
 	boots map[string]*boot // by key
 }
 
-// version names all that a snapshot depends on besides image and memory.
+// version identifies everything on which a snapshot depends besides image and memory size.
 func version(pc artefact.Emulator) string {
 	h := sha256.New()
 	fmt.Fprintln(h, wire.Generation)
@@ -56,7 +56,7 @@ func version(pc artefact.Emulator) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// open finds or makes the cache's directory.
+// open opens or creates the cache's directory.
 func (s *snapshots) open(dir string) error {
 	dir, err := cachedir.Open(dir, "sandbar", Name)
 	if err == nil {
@@ -68,23 +68,23 @@ func (s *snapshots) open(dir string) error {
 	}
 	if err != nil {
 		return &sandbar.Error{Code: sandbar.Unsupported, Field: OptionCache, Err: err,
-			Message: "the directory for machines that have booted cannot be used",
-			Fix:     "name another one with XDG_CACHE_HOME"}
+			Message: "the directory for snapshots cannot be used",
+			Fix:     "set XDG_CACHE_HOME to a directory that this user owns"}
 	}
 	return nil
 }
 
-// writable fails where nothing can be written.
+// writable returns an error if no file can be created in dir.
 func writable(dir string) error {
-	f, err := os.CreateTemp(dir, booting)
+	f, err := os.CreateTemp(dir, tmpPrefix)
 	if err != nil {
 		return err
 	}
 	return errors.Join(f.Close(), os.Remove(f.Name()))
 }
 
-// compiled is the directory of the compiled emulator, for one version of its
-// compiler.
+// compiled returns the directory of the compiled emulator, which depends on the version of the
+// compiler (wazero).
 func (s *snapshots) compiled() string {
 	name := "compiled"
 	if info, ok := debug.ReadBuildInfo(); ok {
@@ -97,7 +97,8 @@ func (s *snapshots) compiled() string {
 	return filepath.Join(s.dir, name)
 }
 
-// key names the snapshot for a size of memory.
+// key returns the snapshot's name for a memory size: a hash of the version, the memory size and the
+// image's content.
 func (s *snapshots) key(memory int64) (string, error) {
 	f, err := image.Open(s.image)
 	if err != nil {
@@ -112,22 +113,21 @@ func (s *snapshots) key(memory int64) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)[:16]), nil
 }
 
-// booting begins the name of a file that is not complete yet.
-const booting = ".booting-"
+// tmpPrefix begins the name of an incomplete file.
+const tmpPrefix = ".booting-"
 
-// get returns the path of the snapshot for a size of memory, and boots the
-// image if there is none. A boot goes on when ctx ends: whoever asks next waits
-// for the same one.
+// get returns the path of the snapshot for a memory size, and boots the image if there is none. The
+// boot continues after the end of ctx, and the next call waits for the same boot.
 func (s *snapshots) get(ctx context.Context, memory int64) (string, error) {
 	key, err := s.key(memory)
 	if err != nil {
 		return "", sandbar.Errorf(sandbar.Unavailable, "reading the image: %w", err)
 	}
 	path := filepath.Join(s.dir, key+".snapshot")
-	if used(path) {
+	if touch(path) {
 		return path, nil
 	}
-	b, err := s.booted(key, path, memory)
+	b, err := s.startBoot(key, path, memory)
 	if err != nil {
 		return "", err
 	}
@@ -139,20 +139,21 @@ func (s *snapshots) get(ctx context.Context, memory int64) (string, error) {
 	}
 }
 
-// used reports whether a snapshot is there, and notes that it is used.
-func used(path string) bool {
+// touch reports whether a snapshot exists, and sets its modification time for prune.
+func touch(path string) bool {
 	now := time.Now()
 	return os.Chtimes(path, now, now) == nil
 }
 
-// boot is one that is under way, or has failed: it would again, and takes long.
+// boot is a boot in progress, or one that failed. A failed one is not repeated, because it takes
+// long and would fail again.
 type boot struct {
 	done chan struct{}
-	err  error // once done is closed
+	err  error // valid after done is closed
 }
 
-// booted returns the boot for a key, which it begins if there is none.
-func (s *snapshots) booted(key, path string, memory int64) (*boot, error) {
+// startBoot returns the boot for a key, after starting one if necessary.
+func (s *snapshots) startBoot(key, path string, memory int64) (*boot, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ctx.Err() != nil {
@@ -163,8 +164,8 @@ func (s *snapshots) booted(key, path string, memory int64) (*boot, error) {
 		b = &boot{done: make(chan struct{})}
 		s.boots[key] = b
 		s.running.Go(func() {
-			b.err = s.alone(path, memory)
-			if b.err == nil { // should the file vanish, it boots again
+			b.err = s.bootLocked(path, memory)
+			if b.err == nil { // if the file is removed later, the image boots again
 				s.mu.Lock()
 				delete(s.boots, key)
 				s.mu.Unlock()
@@ -175,7 +176,7 @@ func (s *snapshots) booted(key, path string, memory int64) (*boot, error) {
 	return b, nil
 }
 
-// close ends what is under way.
+// close cancels boots in progress and waits for them.
 func (s *snapshots) close() {
 	s.mu.Lock()
 	s.cancel()
@@ -183,25 +184,26 @@ func (s *snapshots) close() {
 	s.running.Wait()
 }
 
-// alone boots the image unless another process does.
-func (s *snapshots) alone(path string, memory int64) error {
+// bootLocked boots the image, unless another process has done it while this one waited for the
+// lock.
+func (s *snapshots) bootLocked(path string, memory int64) error {
 	unlock, err := cachedir.Lock(s.ctx, s.dir)
 	if err != nil {
 		return sandbar.Errorf(sandbar.Unavailable, "waiting for another boot: %w", err)
 	}
 	defer unlock()
-	if used(path) {
-		return nil // another process was quicker
+	if touch(path) {
+		return nil // another process has booted it
 	}
 	s.prune()
 	return s.boot(s.ctx, path, memory)
 }
 
-// unusedFor is how long a snapshot that nobody uses is kept.
+// unusedFor is the time after which an unused snapshot is removed.
 const unusedFor = 30 * 24 * time.Hour
 
-// prune removes snapshots that have not been used for long, and what boots have
-// left behind that were killed. The caller has the lock.
+// prune removes snapshots that were not used for unusedFor, and leftovers of killed boots. The
+// caller has the lock.
 func (s *snapshots) prune() {
 	_, _ = s.leftovers(true)                                      // it will be tried again
 	found, _ := filepath.Glob(filepath.Join(s.dir, "*.snapshot")) // the pattern is right
@@ -212,24 +214,24 @@ func (s *snapshots) prune() {
 	}
 }
 
-// maxSnapshot bounds a snapshot: the machine's memory and its disk, and what the
-// emulator has besides.
+// maxSnapshot bounds the size of a snapshot in bytes: the machine's memory, its disk, and the state
+// of its devices.
 func maxSnapshot(memory int64) int64 { return memory + image.MaxSize + 256<<20 }
 
-// boot has a worker boot the image, and keeps the machine at path.
+// boot makes a worker boot the image, and writes the snapshot to path.
 func (s *snapshots) boot(ctx context.Context, path string, memory int64) error {
 	began := time.Now()
-	s.progress(fmt.Sprintf("booting the image (%s) with %d MiB, once; later starts take a second", s.kind, memory>>20))
-	fail := func(err error) error { return sandbar.Errorf(sandbar.Unavailable, "keeping the machine: %w", err) }
-	tmp, err := os.CreateTemp(s.dir, booting)
+	s.progress(fmt.Sprintf("booting the image (%s) with %d MiB; later sandboxes start from its snapshot in about a second", s.kind, memory>>20))
+	fail := func(err error) error { return sandbar.Errorf(sandbar.Unavailable, "writing the snapshot: %w", err) }
+	tmp, err := os.CreateTemp(s.dir, tmpPrefix)
 	if err != nil {
 		return fail(err)
 	}
 	defer os.Remove(tmp.Name())
 	defer tmp.Close()
-	said := &speech{progress: s.progress, log: s.log}
+	status := &statusLines{progress: s.progress, log: s.log}
 	job := worker.Job{Mode: worker.ModeBoot, Modules: s.modules, Cache: s.compiled(), Path: s.image, Memory: memory, Limit: s.limit}
-	p, err := child.Start(job.Args(), worker.Env(), said)
+	p, err := child.Start(job.Args(), worker.Env(), status)
 	if err != nil {
 		return err
 	}
@@ -237,7 +239,7 @@ func (s *snapshots) boot(ctx context.Context, path string, memory int64) error {
 	defer stop()
 	n, err := io.Copy(tmp, io.LimitReader(p.Conn(), maxSnapshot(memory)))
 	if n == maxSnapshot(memory) {
-		err = errors.New("the snapshot is larger than a machine can be")
+		err = errors.New("the snapshot is larger than the machine")
 		p.Kill()
 	}
 	<-p.Ended()
@@ -248,7 +250,7 @@ func (s *snapshots) boot(ctx context.Context, path string, memory int64) error {
 	case ctx.Err() != nil:
 		return sandbar.Errorf(sandbar.Canceled, "booting the image: %w", ctx.Err())
 	case p.Err() != nil:
-		return said.explain(sandbar.Errorf(sandbar.Unavailable, "the machine does not run: its process ended: %w", p.Err()))
+		return status.explain(sandbar.Errorf(sandbar.Unavailable, "the machine has stopped: its process exited: %w", p.Err()))
 	case err != nil:
 		return fail(err)
 	}
@@ -258,13 +260,14 @@ func (s *snapshots) boot(ctx context.Context, path string, memory int64) error {
 	if err := os.Rename(tmp.Name(), path); err != nil {
 		return fail(err)
 	}
-	s.progress(fmt.Sprintf("the image has booted, in %v", time.Since(began).Round(100*time.Millisecond)))
+	s.progress(fmt.Sprintf("the image has booted in %v", time.Since(began).Round(100*time.Millisecond)))
 	return nil
 }
 
-// collect finds, and removes, what boots have left behind that were killed.
+// collect finds, and with remove removes, the leftovers of killed boots.
 func (s *snapshots) collect(remove bool) ([]driver.Leftover, error) {
-	// Nobody boots while we have the lock; who does is alive.
+	// No other process boots while this one has the lock. If another has it, its boot is in
+	// progress and there is nothing to collect.
 	now, cancel := context.WithCancel(context.Background())
 	cancel()
 	unlock, err := cachedir.Lock(now, s.dir)
@@ -272,16 +275,16 @@ func (s *snapshots) collect(remove bool) ([]driver.Leftover, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, sandbar.Errorf(sandbar.Internal, "looking for what is left over: %w", err)
+		return nil, sandbar.Errorf(sandbar.Internal, "searching for leftovers: %w", err)
 	}
 	defer unlock()
 	return s.leftovers(remove)
 }
 
 func (s *snapshots) leftovers(remove bool) ([]driver.Leftover, error) {
-	found, err := filepath.Glob(filepath.Join(s.dir, booting+"*"))
+	found, err := filepath.Glob(filepath.Join(s.dir, tmpPrefix+"*"))
 	if err != nil {
-		return nil, sandbar.Errorf(sandbar.Internal, "looking for what is left over: %w", err)
+		return nil, sandbar.Errorf(sandbar.Internal, "searching for leftovers: %w", err)
 	}
 	var left []driver.Leftover
 	for _, name := range found {

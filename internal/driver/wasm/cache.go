@@ -88,8 +88,8 @@ func cacheKey() string {
 	return hex.EncodeToString(h.Sum(nil)[:12])
 }
 
-// compiling is the prefix of the directory of a compilation in progress.
-const compiling = ".compiling-"
+// tmpPrefix begins the name of the directory of a compilation in progress.
+const tmpPrefix = ".compiling-"
 
 // complete is a file that marks a finished compilation.
 const complete = "complete"
@@ -131,7 +131,7 @@ func (c *cache) begin(log *slog.Logger, wait func(string) func()) *compilation {
 		w := &compilation{done: make(chan struct{})}
 		c.underWay = w
 		c.running.Go(func() {
-			w.err = c.alone(c.ctx, log, wait)
+			w.err = c.compileLocked(c.ctx, log, wait)
 			c.mu.Lock()
 			c.done, c.underWay = w.err == nil, nil
 			c.mu.Unlock()
@@ -141,8 +141,9 @@ func (c *cache) begin(log *slog.Logger, wait func(string) func()) *compilation {
 	return c.underWay
 }
 
-// alone compiles unless another process has done it, or does it now.
-func (c *cache) alone(ctx context.Context, log *slog.Logger, wait func(string) func()) error {
+// compileLocked compiles the modules, unless another process has done it while this one waited for
+// the lock.
+func (c *cache) compileLocked(ctx context.Context, log *slog.Logger, wait func(string) func()) error {
 	unlock, err := cachedir.Lock(ctx, c.dir)
 	if err != nil {
 		return sandbar.Errorf(sandbar.Unsupported, "waiting for the lock of the compiled modules: %w", err)
@@ -174,7 +175,7 @@ func (c *cache) compile(ctx context.Context) error {
 	fail := func(what string, err error) error {
 		return sandbar.Errorf(sandbar.Unsupported, "compiling the WebAssembly modules: %s: %w", what, err)
 	}
-	tmp, err := os.MkdirTemp(c.dir, compiling)
+	tmp, err := os.MkdirTemp(c.dir, tmpPrefix)
 	if err != nil {
 		return fail("making a directory", err)
 	}
@@ -201,7 +202,8 @@ func (c *cache) compile(ctx context.Context) error {
 // collect finds, and with remove removes, the leftovers of killed compilations. Workers and runners
 // leave nothing: they exit with the daemon.
 func (c *cache) collect(remove bool) ([]driver.Leftover, error) {
-	// While this process has the lock, nobody compiles.
+	// No other process compiles while this one has the lock. If another has it, its compilation is
+	// in progress and there is nothing to collect.
 	now, cancel := context.WithCancel(context.Background())
 	cancel()
 	unlock, err := cachedir.Lock(now, c.dir)
@@ -209,12 +211,12 @@ func (c *cache) collect(remove bool) ([]driver.Leftover, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, sandbar.Errorf(sandbar.Internal, "looking for what is left over: %w", err)
+		return nil, sandbar.Errorf(sandbar.Internal, "searching for leftovers: %w", err)
 	}
 	defer unlock()
-	found, err := filepath.Glob(filepath.Join(c.dir, compiling+"*"))
+	found, err := filepath.Glob(filepath.Join(c.dir, tmpPrefix+"*"))
 	if err != nil {
-		return nil, sandbar.Errorf(sandbar.Internal, "looking for what is left over: %w", err)
+		return nil, sandbar.Errorf(sandbar.Internal, "searching for leftovers: %w", err)
 	}
 	var left []driver.Leftover
 	for _, name := range found {

@@ -24,9 +24,9 @@ const (
 func Factory() driver.Factory {
 	return driver.Factory{
 		Name:    Name,
-		Summary: "WebAssembly in a process of its own: sh, Python and JavaScript anywhere, without rights",
+		Summary: "WebAssembly in a separate process: sh, Python and JavaScript on any host, without privileges",
 		Options: map[string]string{
-			optionModules: "directory with python.wasm and quickjs.wasm; those in the binary if empty",
+			optionModules: "directory with python.wasm and quickjs.wasm; the embedded ones if empty",
 			optionCache:   "directory for compiled modules; sandbar/wasm in the user's cache directory if empty",
 		},
 		New: func(h driver.Host) (driver.Driver, error) { return New(h) },
@@ -55,7 +55,7 @@ func New(h driver.Host) (*Driver, error) {
 	for name := range h.Options {
 		if name != optionModules && name != optionCache {
 			return nil, &sandbar.Error{Code: sandbar.Invalid, Field: name,
-				Message: "the wasm driver has no option " + sandbar.Quote(name, 40) + "; there are " + optionModules + " and " + optionCache}
+				Message: "the wasm driver has no option " + sandbar.Quote(name, 40) + "; its options are " + optionModules + " and " + optionCache}
 		}
 	}
 	modules, err := absolute(h.Options[optionModules])
@@ -89,7 +89,7 @@ func checkModules(dir string) error {
 		if artefact.Embedded().Complete() {
 			return nil
 		}
-		return &sandbar.Error{Code: sandbar.Unsupported, Message: "this build carries no WebAssembly modules",
+		return &sandbar.Error{Code: sandbar.Unsupported, Message: "this build embeds no WebAssembly modules",
 			Fix: "build with `make build`, which fetches them, or name their directory with the option modules"}
 	}
 	if _, err := artefact.Read(dir); err != nil {
@@ -136,7 +136,7 @@ func (d *Driver) Close() error {
 func (d *Driver) refuse(s sandbar.Spec) error {
 	if s.Network != "" && s.Network != sandbar.NetworkNone {
 		return &sandbar.Error{Code: sandbar.Unsupported, Field: "network",
-			Message: "network " + sandbar.Quote(string(s.Network), 40) + " is not possible; the wasm driver has \"none\""}
+			Message: "network " + sandbar.Quote(string(s.Network), 40) + " is not supported; the wasm driver has only \"none\""}
 	}
 	if err := sandbar.CheckEnv(s.Env); err != nil {
 		return err
@@ -164,7 +164,7 @@ func (d *Driver) checkImage(ctx context.Context, name string) error {
 	}
 	if d.images == nil {
 		return &sandbar.Error{Code: sandbar.NotFound, Field: "image",
-			Message: "image " + sandbar.Quote(name, 100) + " is not known; there is the image \"" + sandbar.ImageHost + "\"",
+			Message: "image " + sandbar.Quote(name, 100) + " does not exist; the wasm driver has only the image \"" + sandbar.ImageHost + "\"",
 			Fix:     "use the image \"" + sandbar.ImageHost + "\""}
 	}
 	image, err := d.images.Open(ctx, name)
@@ -212,7 +212,7 @@ func (d *Driver) Create(ctx context.Context, id sandbar.ID, s sandbar.Spec) (dri
 	if err := d.registry.Claim(string(id)); err != nil {
 		return nil, err
 	}
-	b := &box{d: d, id: id, setup: plan(s)}
+	b := &resources{d: d, id: id, setup: plan(s)}
 	sb, err := b.make(ctx, compiled)
 	if err != nil {
 		b.discard(ctx)

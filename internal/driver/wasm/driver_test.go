@@ -16,7 +16,7 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/test/testenv"
 )
 
-// Reset puts files back, ends what runs, and may be called again and again.
+// Reset restores files and ends programs, and can be repeated.
 func TestReset(t *testing.T) {
 	box := newBox(t, nil)
 	reset, ok := driver.As[driver.Resetter](box)
@@ -43,8 +43,7 @@ func TestReset(t *testing.T) {
 	}
 }
 
-// Memory is the sandbox's: what files and several programs hold together is
-// what is limited, and what is told.
+// The memory limit applies to the sum of files and all programs, and that sum is reported.
 func TestMemoryIsShared(t *testing.T) {
 	box := newBox(t, func(s *sandbar.Spec) { s.Limits.Memory, s.Limits.Disk = 100<<20, 100<<20 })
 	meter, ok := driver.As[driver.CurrentMemory](box)
@@ -63,7 +62,7 @@ func TestMemoryIsShared(t *testing.T) {
 	if n := used() - before; n < 30_000_000 || n > 31_000_000 {
 		t.Errorf("a file of 30 MB takes %d bytes", n)
 	}
-	// One holds 40 MB: then there is no room for another.
+	// One program has 40 MB, so there is no room for another one.
 	var out lockedBuffer
 	hold := `import sys; x = bytearray(40 << 20); print("holds", flush=True); sys.stdin.read()`
 	in := make(chan struct{})
@@ -114,8 +113,7 @@ func (l *lockedBuffer) String() string {
 	return l.b.String()
 }
 
-// Programs of all languages run at the same time, and each can be ended
-// without the others.
+// Programs of all languages run concurrently, and each can be ended alone.
 func TestSideBySide(t *testing.T) {
 	box := newBox(t, nil)
 	type running struct {
@@ -146,7 +144,7 @@ func TestSideBySide(t *testing.T) {
 	}
 }
 
-// What cannot be done is refused, with the next step.
+// Unsupported requests are refused with an error that names a fix.
 func TestRefusals(t *testing.T) {
 	testenv.Need(t, testenv.WasmModules)
 	for name, tc := range map[string]struct {
@@ -178,8 +176,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// A sandbox needs the modules' memory to begin with; less is an error of the
-// program, and of nothing else.
+// A memory limit below an interpreter's initial memory is an error of the program only.
 func TestSmallMemory(t *testing.T) {
 	box := newBox(t, func(s *sandbar.Spec) { s.Limits.Memory = 8 << 20 })
 	if r := run(t, box, "", sandbar.Cmd{Args: []string{"python3", "-c", "print(1)"}}); !strings.Contains(r.stderr, "memory limit") || r.result.Outcome != sandbar.OutOfMemory {
@@ -193,7 +190,7 @@ func TestSmallMemory(t *testing.T) {
 	}
 }
 
-// A compilation that was broken off is done again.
+// An interrupted compilation is repeated.
 func TestCacheIsCompleteOrNotThere(t *testing.T) {
 	d := newDriver(t)
 	dir := t.TempDir()
@@ -235,8 +232,8 @@ func TestCacheIsCompleteOrNotThere(t *testing.T) {
 	}
 }
 
-// A compilation goes on when the request that began it has ended: the next one finds
-// it under way, and a slow machine comes to its end.
+// A compilation continues after the end of the request that started it, and the next request waits
+// for it.
 func TestCompilationOutlivesItsRequest(t *testing.T) {
 	d := newDriver(t)
 	c, err := openCache(t.TempDir(), d.cache.modules)
@@ -262,7 +259,7 @@ func TestCompilationOutlivesItsRequest(t *testing.T) {
 	}
 }
 
-// The name of the cache tells compilers apart.
+// The key of the cache depends on the compiler.
 func TestCompilerIsTheOneOfTheModule(t *testing.T) {
 	root, err := testenv.ModuleRoot()
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/sandbar-dev/sandbar/driver"
 )
 
-// bait is what there is of the host to be reached.
+// bait is a part of the host that programs try to reach.
 type bait struct {
 	secret   string // stands in a file, in a directory's name, and in the daemon's environment
 	dir      string
@@ -51,7 +51,7 @@ func newBait(t *testing.T) *bait {
 	return b
 }
 
-// untouched fails the test if anything of the bait was changed or visited.
+// untouched fails the test if the bait was changed or contacted.
 func (b *bait) untouched(t *testing.T) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(b.dir, "file"))
@@ -67,9 +67,9 @@ func (b *bait) untouched(t *testing.T) {
 	}
 }
 
-// attempts are programs that try to reach the host. DIR is the bait's
-// directory, PORT its port, PID the daemon's process. Each says "end" when it
-// has tried everything: an attempt that breaks off has tried nothing.
+// attempts are programs that try to reach the host. DIR is the bait's directory, PORT its port, PID
+// the daemon's process. Each prints "end" after its last attempt, so that an early exit is
+// detected.
 var attempts = map[string]struct {
 	command []string
 	program string
@@ -132,8 +132,7 @@ cat /dev/mem /dev/kmsg /dev/fd/9 /dev/stdin < /dev/null; sudo cat $D/file; su -c
 echo end`},
 }
 
-// From none of the three languages is a file, a socket, a process or a variable
-// of the host to be reached.
+// Programs of no language reach a file, socket, process or variable of the host.
 func TestEscapes(t *testing.T) {
 	for name, a := range attempts {
 		t.Run(name, func(t *testing.T) {
@@ -155,7 +154,7 @@ func TestEscapes(t *testing.T) {
 	}
 }
 
-// One sandbox reaches nothing of another.
+// A sandbox cannot reach another one.
 func TestNeighbours(t *testing.T) {
 	a, b := newBox(t, nil), newBox(t, nil)
 	put(t, a, "/tmp/of-a", "secret of a")
@@ -170,8 +169,8 @@ func TestNeighbours(t *testing.T) {
 	}
 }
 
-// A worker that dies takes its sandbox with it and nothing else: what ran is
-// Lost, what comes later is Gone, and the driver goes on.
+// If a worker dies, only its sandbox is lost: running programs are Lost, later requests are Gone,
+// and the driver continues.
 func TestWorkerDies(t *testing.T) {
 	box := newBox(t, nil)
 	p, err := box.Start(t.Context(), sandbar.Cmd{Args: []string{"python3", "-c", "while True: pass"}}, driver.Stdio{})

@@ -7,7 +7,7 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// What a program cannot have here is refused with words that say why.
+// Unsupported operations fail with an error that gives the reason.
 func TestWhatThereIsNotIsSaid(t *testing.T) {
 	const noNetwork, noThreads = "this sandbox has no network", "no threads in this sandbox"
 	box := newBox(t, nil)

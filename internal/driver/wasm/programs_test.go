@@ -18,11 +18,10 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/test/testenv"
 )
 
-// modules is where "make build" puts the WebAssembly modules.
+// modulesDir is the directory where "make build" stores the WebAssembly modules.
 const modulesDir = "../../wasm/artefact"
 
-// testOptions are the modules beside their sources, and a compilation cache that
-// all tests share.
+// testOptions select that directory, and a compilation cache that all tests share.
 func testOptions(t testing.TB) map[string]string {
 	t.Helper()
 	cache, err := testenv.Kept("wasm")
@@ -32,7 +31,7 @@ func testOptions(t testing.TB) map[string]string {
 	return map[string]string{optionModules: modulesDir, optionCache: cache}
 }
 
-// newDriver is a driver for tests.
+// newDriver returns a driver for tests.
 func newDriver(t testing.TB) *Driver {
 	t.Helper()
 	testenv.Need(t, testenv.WasmModules)
@@ -44,14 +43,14 @@ func newDriver(t testing.TB) *Driver {
 	return d
 }
 
-// newBox is a sandbox for a test.
+// newBox returns a sandbox for a test.
 func newBox(t testing.TB, change func(*sandbar.Spec)) driver.Sandbox {
 	t.Helper()
 	s := sandbar.Spec{Limits: sandbar.Limits{Memory: 256 << 20, Disk: 64 << 20, Inodes: 10000, PIDs: 64, Files: 256}}
 	if change != nil {
 		change(&s)
 	}
-	// The first one of all waits for the compiler.
+	// The first sandbox waits for the compiler.
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	b, err := newDriver(t).Create(ctx, sandbar.NewID(), s)
@@ -66,7 +65,7 @@ func newBox(t testing.TB, change func(*sandbar.Spec)) driver.Sandbox {
 	return b
 }
 
-// ran is what came of a program.
+// ran is the result of a program.
 type ran struct {
 	Stdout string
 	Exit   int
@@ -74,7 +73,7 @@ type ran struct {
 	result sandbar.Result
 }
 
-// run runs a program in a sandbox to its end.
+// run runs a program in a sandbox until it ends.
 func run(t testing.TB, b driver.Sandbox, stdin string, c sandbar.Cmd) ran {
 	t.Helper()
 	var out, errs bytes.Buffer
@@ -91,7 +90,7 @@ func run(t testing.TB, b driver.Sandbox, stdin string, c sandbar.Cmd) ran {
 	return ran{Stdout: out.String(), Exit: r.ExitCode, stderr: errs.String(), result: r}
 }
 
-// native runs the same with the host's interpreter, in a directory of its own.
+// native runs a program with the host's interpreter in a new directory.
 func native(t *testing.T, interpreter, file, program, stdin string, args []string) ran {
 	t.Helper()
 	dir := t.TempDir()
@@ -119,8 +118,8 @@ type languageTest struct {
 	extension   string
 	module      string // the extension of programs that import, if it is another
 	atLeast     int
-	// differ are programs that do not behave alike, each with the reason. One
-	// that does fails.
+	// differ are programs whose result differs, each with the reason. A listed program without a
+	// difference fails the test.
 	differ map[string]string
 }
 

@@ -308,7 +308,7 @@ func TestStdioMachineUsage(t *testing.T) {
 	}
 	s.configureMachine(t, "/proc/no-such-place")
 	out, errs, code := s.run(t, "", s.args("--mode", "v86", "--disk-image", image)...)
-	if code != 2 || out != "" || !strings.Contains(errs, "directory for machines that have booted") || strings.Count(errs, "\n") != 1 {
+	if code != 2 || out != "" || !strings.Contains(errs, "directory for snapshots") || strings.Count(errs, "\n") != 1 {
 		t.Errorf("a cache that cannot be written: exit code %d, stdout %q, stderr %q", code, out, errs)
 	}
 }

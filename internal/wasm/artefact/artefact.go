@@ -28,20 +28,20 @@ type Module struct {
 	Licence string // SPDX; the package has the texts
 	// Stack, if over 0, is the size of the module's stack in pages of memory.
 	Stack uint64
-	// Whole marks a file that is used as published.
-	Whole bool
+	// Unmodified marks a file that is used as published.
+	Unmodified bool
 	// Upstream and Prepared are SHA-256 sums: as published, and after Prepare.
 	Upstream, Prepared string
 }
 
 // Prepare converts a published module to the form that Sandbar uses.
 func (m Module) Prepare(published []byte) ([]byte, error) {
-	if m.Whole {
+	if m.Unmodified {
 		return published, nil
 	}
 	b, err := Strip(published)
 	if err == nil && m.Stack > 0 {
-		b, err = Deepen(b, m.Stack)
+		b, err = EnlargeStack(b, m.Stack)
 	}
 	return b, err
 }
@@ -84,8 +84,8 @@ func Read(dir string) (Set, error) {
 	return Set{Python: py, JavaScript: js}, nil
 }
 
-// Check verifies a module in a directory.
-func Check(dir string, m Module) error {
+// CheckModule verifies a module in a directory.
+func CheckModule(dir string, m Module) error {
 	_, err := read(dir, m)
 	return err
 }
@@ -96,14 +96,14 @@ func read(dir string, m Module) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if sum := Sum(b); sum != m.Prepared {
+	if sum := SHA256(b); sum != m.Prepared {
 		return nil, fmt.Errorf("%s has the SHA-256 sum %s, and %s of %s has %s", name, sum, m.Path, m.Package, m.Prepared)
 	}
 	return b, nil
 }
 
-// Sum returns the SHA-256 sum of b in hexadecimal digits.
-func Sum(b []byte) string {
+// SHA256 returns the SHA-256 sum of b in hexadecimal digits.
+func SHA256(b []byte) string {
 	s := sha256.Sum256(b)
 	return hex.EncodeToString(s[:])
 }

@@ -58,15 +58,15 @@ func Strip(module []byte) ([]byte, error) {
 // pageSize is the size of a page of linear memory, in bytes.
 const pageSize = 64 << 10
 
-// Deepen returns a module whose stack is moved to that many pages of new memory, after its initial
-// memory. Its first memory must have no maximum, and its first global must be the stack pointer, as
-// C compilers arrange it.
+// EnlargeStack returns a module whose stack is moved to that many pages of new memory, after its
+// initial memory. Its first memory must have no maximum, and its first global must be the stack
+// pointer, as C compilers arrange it.
 //
 // Python's interpreter is built with a stack of half a megabyte, which its own recursion limit does
-// not respect: it would overflow into its data. Deepen is for modules that were started once at
-// build time and snapshotted: their allocator knows which memory it owns, so the new pages are
+// not respect: it would overflow into its data. EnlargeStack is for modules that were started once
+// at build time and snapshotted: their allocator knows which memory it owns, so the new pages are
 // safe.
-func Deepen(module []byte, pages uint64) ([]byte, error) {
+func EnlargeStack(module []byte, pages uint64) ([]byte, error) {
 	var memory uint64 // in pages, with the stack
 	return rewrite(module, func(kind byte, content []byte) ([]byte, error) {
 		switch kind {

@@ -11,7 +11,7 @@ type codec interface {
 	Decode([]byte) error
 }
 
-// messages are one of each, empty and full.
+// messages returns each message empty and full.
 func messages() [][2]codec {
 	return [][2]codec{
 		{&Run{}, &Run{Language: 1, Args: []string{"a", ""}, Env: []string{"A=b"}, Dir: "/home", Memory: 1 << 40}},
@@ -29,8 +29,8 @@ func full() *Answer {
 	return m
 }
 
-// What a peer sends is a message that encodes to the same bytes, or an error; it
-// takes no more memory than it has bytes, whatever lengths it claims.
+// Decode returns an error or a message that encodes to the same bytes. It allocates no more than
+// the frame's size, whatever lengths the frame claims.
 func FuzzDecode(f *testing.F) {
 	for i, pair := range messages() {
 		for _, m := range pair {

@@ -21,19 +21,18 @@ const (
 	ModeCompile = "compile" // fill the compilation cache and end
 )
 
-// IsRunner reports whether this process was started to be a runner: as Name,
-// with a mode, the directory of the compilation cache, and that of the modules
-// ("" for those that the binary carries).
+// IsRunner reports whether this process was started as a runner, with the arguments of Args.
 func IsRunner() bool {
 	return len(os.Args) == 4 && os.Args[0] == Name && (os.Args[1] == ModeRun || os.Args[1] == ModeCompile)
 }
 
-// Args is the argv of a runner.
+// Args returns the argv of a runner: a mode, the directory of the compilation cache, and that of
+// the modules ("" for the embedded ones).
 func Args(mode, cache, modules string) []string { return []string{Name, mode, cache, modules} }
 
-// Main is the runner. It never returns.
+// Main runs the runner. It never returns.
 func Main() {
-	// Descriptor 1 speaks to the worker; nothing else may ever write there.
+	// Descriptor 1 carries the protocol; other output must go to standard error.
 	in, out := os.Stdin, os.Stdout
 	os.Stdout = os.Stderr
 	set, err := modules(os.Args[3])
@@ -55,7 +54,7 @@ func Main() {
 	fail(r.serve())
 }
 
-// fail ends the process; the worker may read why on its standard error.
+// fail ends the process with a message on standard error, which the worker reads.
 func fail(err error) {
 	if err == nil {
 		os.Exit(0)
@@ -64,7 +63,7 @@ func fail(err error) {
 	os.Exit(1)
 }
 
-// modules returns those of a directory, or those that this binary carries.
+// modules returns the modules of a directory, or the embedded ones.
 func modules(dir string) (artefact.Set, error) {
 	if dir != "" {
 		return artefact.Read(dir)
@@ -72,7 +71,7 @@ func modules(dir string) (artefact.Set, error) {
 	if set := artefact.Embedded(); set.Complete() {
 		return set, nil
 	}
-	return artefact.Set{}, errors.New("this build carries no WebAssembly modules")
+	return artefact.Set{}, errors.New("this build embeds no WebAssembly modules")
 }
 
 // runner is the state of one runner.
@@ -86,7 +85,7 @@ type runner struct {
 
 type frame struct {
 	kind    call.Kind
-	payload []byte // valid until the worker's next frame, which answers our next
+	payload []byte // valid until the worker's next frame, the answer to this process's next frame
 }
 
 // engine is a compiled interpreter.
@@ -95,8 +94,8 @@ type engine interface {
 	run(ctx context.Context, m *machine) (code uint8, err error)
 }
 
-// receive reads what the worker sends. It always waits in a read, so that the
-// end of the input is the end of the process whatever else goes on in it.
+// receive reads the worker's frames. It is always blocked in a read, so that the process exits at
+// the end of its input, whatever else it does.
 func (r *runner) receive() {
 	for {
 		kind, payload, err := r.conn.Receive()
@@ -110,7 +109,7 @@ func (r *runner) receive() {
 	}
 }
 
-// serve runs programs, one after the other. It returns only with an error.
+// serve runs one program after another. It returns only with an error.
 func (r *runner) serve() error {
 	for {
 		f := <-r.frames
@@ -135,15 +134,15 @@ func (r *runner) serve() error {
 		if err := r.conn.Send(call.KindDone, &done); err != nil {
 			return err
 		}
-		// Nobody waits now.
+		// No program waits now, so returning memory delays none.
 		debug.FreeOSMemory()
 	}
 }
 
-// ownMemory is far more than a runner needs beside linear memory.
+// ownMemory is the runner's own limit besides linear memory, in bytes, and more than it ever needs.
 const ownMemory = 1 << 30
 
-// load gets ready for a language.
+// load loads the interpreter of a language in advance.
 func (r *runner) load(payload []byte) error {
 	var l call.Load
 	if err := l.Decode(payload); err != nil {
@@ -176,7 +175,7 @@ func (r *runner) execute(m *machine) (code uint8, err error) {
 	return e.run(ctx, m)
 }
 
-// engine returns the interpreter of a language, which is loaded once.
+// engine returns the interpreter of a language, and loads it at the first call.
 func (r *runner) engine(ctx context.Context, l call.Language) (engine, error) {
 	if e := r.engines[l]; e != nil {
 		return e, nil
@@ -189,7 +188,7 @@ func (r *runner) engine(ctx context.Context, l call.Language) (engine, error) {
 	case call.JavaScript:
 		e, err = newJavaScript(ctx, r.cache, r.set.JavaScript)
 	default:
-		err = errors.New("there is no such language")
+		err = errors.New("the language is not supported")
 	}
 	if err != nil {
 		return nil, err

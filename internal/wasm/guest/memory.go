@@ -2,18 +2,17 @@ package guest
 
 import "github.com/tetratelabs/wazero/experimental"
 
-// memory is the linear memory of one program. It is the allocator of its
-// instance, which has one memory, and the memory itself.
+// memory is the linear memory of one program, and the allocator of its instance.
 type memory struct {
 	limit  int64            // bytes
-	grant  func(int64) bool // asks the worker
-	block  []byte           // all that is reserved
-	size   int64            // of it in use
+	grant  func(int64) bool // requests memory of the worker
+	block  []byte           // the reserved address range
+	size   int64            // bytes of block in use
 	peak   int64
 	denied bool // a growth was refused
 }
 
-// Allocate reserves what the program may come to have.
+// Allocate reserves the address range for the largest size.
 func (m *memory) Allocate(_, most uint64) experimental.LinearMemory {
 	m.block = reserve(min(int64(min(most, 4<<30)), m.limit))
 	m.size = 0
@@ -35,7 +34,7 @@ func (m *memory) Reallocate(size uint64) []byte {
 	return m.block[:n:len(m.block)]
 }
 
-// Free gives the memory back.
+// Free releases the memory.
 func (m *memory) Free() {
 	if m.block != nil {
 		release(m.block)

@@ -7,18 +7,19 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// reserve returns n bytes of zeros.
+// reserve returns n zero bytes.
 func reserve(n int64) []byte { return make([]byte, n) }
 
-// release does nothing: what is not referred to is collected after the program.
+// release does nothing with b, which the garbage collector frees, and returns free memory to the
+// system.
 func release([]byte) { debug.FreeOSMemory() }
 
-// cpuTime is the processor time that this process has used.
+// cpuTime returns the processor time of this process.
 func cpuTime() time.Duration {
 	var created, exited, kernel, user windows.Filetime
 	if windows.GetProcessTimes(windows.CurrentProcess(), &created, &exited, &kernel, &user) != nil {
 		return 0
 	}
 	ticks := func(f windows.Filetime) int64 { return int64(f.HighDateTime)<<32 | int64(f.LowDateTime) }
-	return time.Duration(ticks(kernel)+ticks(user)) * 100 // of 100 ns each
+	return time.Duration(ticks(kernel)+ticks(user)) * 100 // in units of 100 ns
 }

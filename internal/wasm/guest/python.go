@@ -29,8 +29,7 @@ func newPython(ctx context.Context, cache string, module []byte) (engine, error)
 	return &python{rt, compiled}, nil
 }
 
-// errMemory is the end of a program for which there is not even the memory to
-// begin.
+// errMemory is the error of a program whose memory limit is below the interpreter's initial memory.
 var errMemory = errors.New("the memory limit is smaller than what the interpreter needs to start")
 
 func (p *python) run(ctx context.Context, m *machine) (uint8, error) {

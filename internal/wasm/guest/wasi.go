@@ -13,13 +13,13 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/wasm/call"
 )
 
-// This file and its neighbours wasi_*.go are WASI preview 1 (the witx of
-// wasi_snapshot_preview1) over the worker's system calls.
+// This file and wasi_*.go implement WASI preview 1 (the witx of wasi_snapshot_preview1) with the
+// worker's system calls.
 
-// wasiModule is the name under which modules import it.
+// wasiModule is the name of WASI in modules' imports.
 const wasiModule = "wasi_snapshot_preview1"
 
-// wasiCall is one function while it is called.
+// wasiCall is a call of a WASI function in progress.
 type wasiCall struct {
 	*machine
 	mod  api.Module
@@ -33,7 +33,7 @@ func (c *wasiCall) i64(i int) int64  { return int64(c.args[i]) }
 // bytes is a view of the program's memory.
 func (c *wasiCall) bytes(ptr, n uint32) ([]byte, bool) { return c.mem.Read(ptr, n) }
 
-// path copies a path out of the program's memory.
+// path returns a copy of a path in the program's memory.
 func (c *wasiCall) path(ptr, n uint32) (string, call.Errno) {
 	b, ok := c.bytes(ptr, n)
 	switch {
@@ -61,8 +61,8 @@ func (c *wasiCall) put64(ptr uint32, v uint64) call.Errno {
 	return 0
 }
 
-// wasiFunc is one function of WASI: its name, its parameters ("i" of 32 bits,
-// "I" of 64), and what it does.
+// wasiFunc is one function of WASI: its name, its parameters ("i" for 32 bits, "I" for 64), and its
+// implementation.
 type wasiFunc struct {
 	name   string
 	params string
@@ -115,7 +115,7 @@ func wasiFuncs() []wasiFunc {
 		{"path_symlink", "iiiii", pathSymlink},
 		{"path_unlink_file", "iii", pathUnlinkFile},
 
-		// There is no network, and what is no socket cannot be used as one.
+		// Programs have no network, and no descriptor is a socket.
 		{"sock_accept", "iii", noSocket},
 		{"sock_recv", "iiiiii", noSocket},
 		{"sock_send", "iiiii", noSocket},
@@ -130,7 +130,7 @@ func noSocket(c *wasiCall) call.Errno {
 	return call.ENOTSOCK
 }
 
-// exportWASI makes the functions known to modules of a runtime.
+// exportWASI exports the functions to the modules of a runtime.
 func exportWASI(ctx context.Context, rt wazero.Runtime) error {
 	b := rt.NewHostModuleBuilder(wasiModule)
 	for _, f := range wasiFuncs() {
@@ -163,7 +163,7 @@ func procExit(ctx context.Context, mod api.Module, stack []uint64) {
 	panic(sys.NewExitError(code)) // unwinds the program; the runtime catches it
 }
 
-// putSizes stores how many strings there are and the bytes they take.
+// putSizes stores the number of strings and their total size in bytes.
 func (c *wasiCall) putSizes(list []string) call.Errno {
 	total := 0
 	for _, s := range list {
@@ -175,7 +175,7 @@ func (c *wasiCall) putSizes(list []string) call.Errno {
 	return c.put32(c.u32(1), uint32(total))
 }
 
-// putStrings stores strings, each ended by a NUL, and pointers to them.
+// putStrings stores NUL-terminated strings, and pointers to them.
 func (c *wasiCall) putStrings(list []string) call.Errno {
 	table, at := c.u32(0), c.u32(1)
 	for i, s := range list {

@@ -15,7 +15,7 @@ const (
 	clockThread    = 3
 )
 
-// now reads a clock, in nanoseconds.
+// now returns the time of a clock, in nanoseconds.
 func (m *machine) now(clock uint32) (int64, call.Errno) {
 	switch clock {
 	case clockReal:
@@ -50,17 +50,16 @@ const (
 	maxSubscriptions = 1024
 )
 
-// subscription is what poll_oneoff waits for: a time, or, if not a clock, a
-// descriptor. A descriptor is always ready: what is not there yet is waited for
-// by the read itself.
+// subscription is an event of poll_oneoff: a time, or a descriptor. Every descriptor is ready at
+// once; its read blocks instead.
 type subscription struct {
 	userdata uint64
 	kind     byte // 0 clock, 1 to read, 2 to write
 	wait     time.Duration
 }
 
-// pollOneoff waits until the first of its subscriptions is due. CPython sleeps
-// with it, until a point in time of the monotonic clock.
+// pollOneoff waits for the first of its subscriptions. CPython uses it to sleep until a time of the
+// monotonic clock.
 func pollOneoff(c *wasiCall) call.Errno {
 	n := c.u32(2)
 	if n == 0 || n > maxSubscriptions {
@@ -78,7 +77,7 @@ func pollOneoff(c *wasiCall) call.Errno {
 	for _, s := range subs {
 		first = min(first, s.wait)
 	}
-	// The process is killed where the program is to end before.
+	// If the program must end before, the process is killed.
 	time.Sleep(first)
 	out, ok := c.bytes(c.u32(1), n*eventSize)
 	if !ok {
@@ -102,7 +101,7 @@ func (c *wasiCall) subscriptions(in []byte) ([]subscription, call.Errno) {
 		s := subscription{userdata: le.Uint64(in), kind: in[8]}
 		if s.kind == 0 {
 			wait := time.Duration(min(le.Uint64(in[24:]), 1<<62))
-			if le.Uint16(in[40:])&1 != 0 { // a point in time
+			if le.Uint16(in[40:])&1 != 0 { // an absolute time
 				now, errno := c.now(le.Uint32(in[16:]))
 				if errno != 0 {
 					return nil, errno

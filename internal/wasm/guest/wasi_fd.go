@@ -9,15 +9,15 @@ import (
 // descriptor is one open file of a program.
 type descriptor struct {
 	open    bool
-	handle  uint32 // the worker's
+	handle  uint32 // handle of the worker
 	kind    call.Type
-	std     bool   // a standard stream: bytes without a place
-	path    string // of a directory, absolute: where relative paths start
+	std     bool   // standard stream, which has no offset
+	path    string // absolute path of a directory, at which relative paths start
 	write   bool
 	read    bool
 	append  bool
-	listing []call.Entry // of a directory, since it was last read from its start
-	device  *device      // that of our own; it has no handle
+	listing []call.Entry // entries of a directory since the last read from its start
+	device  *device      // set for devicePath, which has no handle
 }
 
 // The first descriptors.
@@ -26,7 +26,7 @@ const (
 	maxFDs    = 1 << 16
 )
 
-// fdTable is the descriptors of a program.
+// fdTable has the descriptors of a program.
 type fdTable struct{ list []descriptor }
 
 func (t *fdTable) init() {
@@ -46,7 +46,7 @@ func (t *fdTable) get(fd uint32) *descriptor {
 	return &t.list[fd]
 }
 
-// add puts a descriptor at the lowest free number.
+// add stores a descriptor at the lowest free number.
 func (t *fdTable) add(d descriptor) (uint32, bool) {
 	d.open = true
 	for i := range t.list {
@@ -69,7 +69,7 @@ func (c *wasiCall) known(fd uint32) call.Errno {
 	return 0
 }
 
-// file returns the descriptor of something that has a handle.
+// file returns a descriptor with a handle.
 func (c *wasiCall) file(fd uint32) (*descriptor, call.Errno) {
 	d := c.fds.get(fd)
 	if d == nil || fd == preopenFD {
@@ -87,7 +87,7 @@ func fdClose(c *wasiCall) call.Errno {
 	return 0
 }
 
-// drop closes what is behind a descriptor, and frees it.
+// drop closes a descriptor and frees its number.
 func (c *wasiCall) drop(fd uint32, d *descriptor) {
 	if fd != preopenFD && d.device == nil {
 		c.call(&call.Request{Op: call.Close, Handle: d.handle})
@@ -95,7 +95,7 @@ func (c *wasiCall) drop(fd uint32, d *descriptor) {
 	*d = descriptor{}
 }
 
-// fdRenumber makes one descriptor take the place of another.
+// fdRenumber replaces a descriptor by another one.
 func fdRenumber(c *wasiCall) call.Errno {
 	from, to := c.u32(0), c.u32(1)
 	a, errno := c.file(from)
@@ -113,7 +113,7 @@ func fdRenumber(c *wasiCall) call.Errno {
 	return 0
 }
 
-// Flags of a descriptor, and rights that tell how it was opened.
+// Flags of a descriptor, and the rights that represent its access mode.
 const (
 	fdFlagAppend  = 1
 	rightRead     = 1 << 1
@@ -202,7 +202,7 @@ func fdFilestatSetSize(c *wasiCall) call.Errno {
 	return c.call(&call.Request{Op: call.Truncate, Handle: d.handle, Size: c.i64(1)}).Errno
 }
 
-// fdAllocate makes a file at least so large.
+// fdAllocate extends a file to at least the given size.
 func fdAllocate(c *wasiCall) call.Errno {
 	d, errno := c.file(c.u32(0))
 	if errno != 0 {
@@ -219,7 +219,7 @@ func fdAllocate(c *wasiCall) call.Errno {
 	return c.call(&call.Request{Op: call.Truncate, Handle: d.handle, Size: end}).Errno
 }
 
-// times decodes the two times of a set_times function: which are set, to what.
+// times decodes the two times of a set_times function; Omit for one that is not set.
 func (c *wasiCall) times(atim, mtim, flags int, q *call.Request) call.Errno {
 	const setA, nowA, setM, nowM = 1, 2, 4, 8
 	f := c.u32(flags)

@@ -6,11 +6,10 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/wasm/call"
 )
 
-// maxVectors is how many pieces one read or write may name.
+// maxVectors bounds the iovecs of one read or write.
 const maxVectors = 1024
 
-// vectors returns the pieces of memory that a list of iovecs names, as far as
-// one call can move.
+// vectors returns the memory of a list of iovecs, up to the size that one call can move.
 func (c *wasiCall) vectors(ptr, n uint32) (pieces [][]byte, total int, errno call.Errno) {
 	if n > maxVectors {
 		return nil, 0, call.EINVAL
@@ -106,7 +105,7 @@ func (c *wasiCall) write(q *call.Request, out uint32) call.Errno {
 	}
 	q.Handle = d.handle
 	if len(pieces) == 1 {
-		q.Data = pieces[0] // it is copied into the frame
+		q.Data = pieces[0] // copied into the frame
 	} else {
 		c.used += total
 		q.Data = make([]byte, 0, total)
@@ -121,9 +120,8 @@ func (c *wasiCall) write(q *call.Request, out uint32) call.Errno {
 	return c.put32(out, uint32(a.Size))
 }
 
-// fdReaddir stores entries from a cookie on, which is an index into the
-// listing. The last one may be cut short: the program then knows that there is
-// more.
+// fdReaddir stores entries from a cookie on, an index of the listing. The last entry may be
+// truncated; by that the program knows that more follow.
 func fdReaddir(c *wasiCall) call.Errno {
 	d := c.fds.get(c.u32(0))
 	switch {

@@ -6,8 +6,8 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/wasm/call"
 )
 
-// at returns the absolute path of what is named in the program's memory,
-// relative to the directory of a descriptor.
+// at returns the absolute path for a path in the program's memory, relative to the directory of a
+// descriptor.
 func (c *wasiCall) at(fd, ptr, n uint32) (string, call.Errno) {
 	d := c.fds.get(fd)
 	switch {
@@ -30,7 +30,7 @@ func (c *wasiCall) at(fd, ptr, n uint32) (string, call.Errno) {
 	return d.path + "/" + p, 0
 }
 
-// follow is the flag of functions that may follow a link in the last place.
+// follow is the flag that follows a symbolic link in the last component.
 const follow = 1
 
 func lookup(flags uint32) uint32 {
@@ -57,7 +57,7 @@ func pathOpen(c *wasiCall) call.Errno {
 		return c.openDevice(c.u32(8))
 	}
 	oflags, rights, fdflags := c.u32(4), c.i64(5), c.u32(7)
-	// wasi-libc sets O_NOFOLLOW by leaving the flag out.
+	// wasi-libc expresses O_NOFOLLOW by the absence of the flag.
 	q := call.Request{Op: call.Open, Path: path, Mode: 0o666, Flags: lookup(c.u32(1))}
 	for _, f := range [...]struct{ theirs, ours uint32 }{
 		{openCreate, call.FlagCreate}, {openDirectory, call.FlagDirectory},
@@ -83,7 +83,7 @@ func pathOpen(c *wasiCall) call.Errno {
 	}
 	a := c.call(&q)
 	if a.Errno == call.EISDIR && q.Flags&(call.FlagCreate|call.FlagTruncate) == 0 && d.read {
-		// wasi-libc asks for all rights when it opens a directory to list it.
+		// wasi-libc requests all rights when it opens a directory to list it.
 		q.Flags &^= call.FlagWrite | call.FlagAppend
 		d.write = false
 		a = c.call(&q)
@@ -93,7 +93,7 @@ func pathOpen(c *wasiCall) call.Errno {
 	}
 	d.handle, d.kind, d.path = a.Handle, a.Stat.Type, path
 	if d.kind == call.TypeCharacter {
-		d.kind = call.TypeUnknown // or it would be taken for a terminal
+		d.kind = call.TypeUnknown // so that isatty(3) is false
 	}
 	fd, ok := c.fds.add(d)
 	if !ok {
@@ -127,7 +127,7 @@ func pathFilestatSetTimes(c *wasiCall) call.Errno {
 	return c.call(&q).Errno
 }
 
-// onPath does a system call that takes one path and gives nothing.
+// onPath executes a system call with one path and without a result.
 func (c *wasiCall) onPath(q call.Request) call.Errno {
 	path, errno := c.at(c.u32(0), c.u32(1), c.u32(2))
 	if errno != 0 {
@@ -147,8 +147,8 @@ func pathLink(c *wasiCall) call.Errno { return c.onPaths(call.Link, 0, 2, 4) }
 
 func pathRename(c *wasiCall) call.Errno { return c.onPaths(call.Rename, 0, 1, 3) }
 
-// onPaths does a system call that takes two paths; the arguments are those of
-// the first one's directory and name, and of the second one's directory.
+// onPaths executes a system call with two paths. The arguments are the indices of the first one's
+// directory and name, and of the second one's directory.
 func (c *wasiCall) onPaths(op call.Op, fd, name, to int) call.Errno {
 	from, errno := c.at(c.u32(fd), c.u32(name), c.u32(name+1))
 	if errno != 0 {

@@ -11,10 +11,10 @@ type Device string
 
 // The devices.
 const (
-	Null   Device = "null"   // reads end at once, writes vanish
-	Zero   Device = "zero"   // reads give zeros, writes vanish
-	Full   Device = "full"   // reads give zeros, writes fail with ENOSPC
-	Random Device = "random" // reads give random bytes, writes vanish
+	Null   Device = "null"   // reads return EOF, writes are discarded
+	Zero   Device = "zero"   // reads return zeros, writes are discarded
+	Full   Device = "full"   // reads return zeros, writes fail with ENOSPC
+	Random Device = "random" // reads return random bytes, writes are discarded
 )
 
 // read fills p from a device.
@@ -31,7 +31,7 @@ func (d Device) read(p []byte) (int, error) {
 	return 0, syscall.ENXIO
 }
 
-// write takes p.
+// write writes p to a device.
 func (d Device) write(p []byte) (int, error) {
 	switch d {
 	case Null, Zero, Random:

@@ -12,12 +12,12 @@ import (
 
 // Flags for OpenFile besides those of package os.
 const (
-	Directory = 1 << 29 // fail with ENOTDIR unless it is a directory
-	NoFollow  = 1 << 30 // fail with ELOOP if it is a symbolic link
+	Directory = 1 << 29 // fail with ENOTDIR unless the file is a directory
+	NoFollow  = 1 << 30 // fail with ELOOP if the file is a symbolic link
 )
 
-// File is an open file, directory or device. It may be used concurrently;
-// reads and writes without an offset then come in some order.
+// File is an open file, directory or device. Concurrent reads and writes without an offset happen
+// in an unspecified order.
 type File struct {
 	fs     *FS
 	life   uint64
@@ -27,16 +27,15 @@ type File struct {
 	read   bool
 	write  bool
 
-	mu      sync.Mutex // guards what follows; taken before fs.mu
+	mu      sync.Mutex // guards the fields below; taken before fs.mu
 	append  bool
 	closed  bool
 	off     int64
-	entries []*Info // of a directory, once ReadDir was called
+	entries []*Info // of a directory, after the first ReadDir
 }
 
-// OpenFile opens a file. flag takes the O_ constants of package os and
-// Directory and NoFollow; perm is for a file that is made. A directory can be
-// opened for reading only.
+// OpenFile opens a file. flag consists of the O_ constants of package syscall, Directory and
+// NoFollow. perm is the mode of a new file. A directory can be opened for reading only.
 func (f *FS) OpenFile(cwd, path string, flag int, perm fs.FileMode) (*File, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -44,7 +43,7 @@ func (f *FS) OpenFile(cwd, path string, flag int, perm fs.FileMode) (*File, erro
 	write := access == os.O_WRONLY || access == os.O_RDWR
 	exclusive := flag&os.O_CREATE != 0 && flag&os.O_EXCL != 0
 	if flag&os.O_CREATE != 0 && strings.HasSuffix(path, "/") {
-		// A file cannot be made under such a name, whatever is there.
+		// The last name must be valid for a new file even if the path exists.
 		if _, err := f.entry(cwd, path); err != nil {
 			return nil, err
 		}
@@ -59,18 +58,18 @@ func (f *FS) OpenFile(cwd, path string, flag int, perm fs.FileMode) (*File, erro
 		return nil, err
 	}
 	if flag&os.O_TRUNC != 0 && write && i.mode.IsRegular() {
-		i = f.own(i.number)
+		i = f.writable(i.number)
 		if err := f.truncate(i, 0); err != nil {
 			return nil, err
 		}
 		i.touch()
 	}
 	f.opens[i.number]++
-	return &File{fs: f, life: f.life, number: i.number, name: lastName(path), device: i.device,
+	return &File{fs: f, life: f.generation, number: i.number, name: lastName(path), device: i.device,
 		read: access != os.O_WRONLY, write: write, append: flag&os.O_APPEND != 0}, nil
 }
 
-// openPlace finds or makes the inode to open.
+// openPlace returns the inode to open, and creates it if necessary.
 func (f *FS) openPlace(p place, flag int, perm fs.FileMode, write, exclusive bool) (*inode, error) {
 	if p.inode == nil {
 		switch {
@@ -96,18 +95,18 @@ func (f *FS) openPlace(p place, flag int, perm fs.FileMode, write, exclusive boo
 
 func (i *inode) isLink() bool { return i.mode&fs.ModeSymlink != 0 }
 
-// Name is the last name of the path with which the file was opened.
+// Name returns the last name of the path with which the file was opened.
 func (h *File) Name() string { return h.name }
 
 // usable returns the handle's inode for reading. The caller holds fs.mu.
 func (h *File) usable() (*inode, error) {
-	if h.life != h.fs.life {
+	if h.life != h.fs.generation {
 		return nil, syscall.ESTALE
 	}
 	return h.fs.inode(h.number), nil
 }
 
-// Read reads from where the last Read or Write ended, or Seek went.
+// Read reads from the current offset.
 func (h *File) Read(p []byte) (int, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -116,7 +115,7 @@ func (h *File) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// ReadAt reads at an offset. It returns io.EOF when it reads less than p.
+// ReadAt reads from an offset. It returns io.EOF if it reads less than len(p).
 func (h *File) ReadAt(p []byte, off int64) (int, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -152,8 +151,8 @@ func (h *File) readAt(p []byte, off int64) (int, error) {
 	return n, nil
 }
 
-// Write writes where the last Read or Write ended, or Seek went; a file opened
-// with O_APPEND at its end. At the limit it writes what fits and fails with ENOSPC.
+// Write writes at the current offset, or at the end with O_APPEND. At the limit it writes as much
+// as fits and returns ENOSPC.
 func (h *File) Write(p []byte) (int, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -168,7 +167,7 @@ func (h *File) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// WriteAt writes at an offset, even when the file was opened with O_APPEND.
+// WriteAt writes at an offset, also with O_APPEND.
 func (h *File) WriteAt(p []byte, off int64) (int, error) {
 	if off < 0 {
 		return 0, syscall.EINVAL
@@ -179,10 +178,10 @@ func (h *File) WriteAt(p []byte, off int64) (int, error) {
 	return n, err
 }
 
-// atEnd is the offset that means the end of the file.
+// atEnd is the offset that stands for the end of the file.
 const atEnd = -1
 
-// writeAt also returns the offset after what it wrote.
+// writeAt writes at an offset and also returns the offset after the written bytes.
 func (h *File) writeAt(p []byte, off int64) (int, int64, error) {
 	h.fs.mu.Lock()
 	defer h.fs.mu.Unlock()
@@ -199,7 +198,7 @@ func (h *File) writeAt(p []byte, off int64) (int, int64, error) {
 	if len(p) == 0 {
 		return 0, 0, nil
 	}
-	i := h.fs.own(h.number)
+	i := h.fs.writable(h.number)
 	if off == atEnd {
 		off = i.size
 	}
@@ -210,8 +209,7 @@ func (h *File) writeAt(p []byte, off int64) (int, int64, error) {
 	return n, off + int64(n), err
 }
 
-// Seek sets where the next Read or Write begins. On a directory only the start
-// can be sought; ReadDir then lists it afresh.
+// Seek sets the current offset. A directory's can only be set to 0; ReadDir then lists it again.
 func (h *File) Seek(offset int64, whence int) (int64, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -243,7 +241,7 @@ func (h *File) Seek(offset int64, whence int) (int64, error) {
 	return offset, nil
 }
 
-// Truncate sets the size; what is added reads as zeros.
+// Truncate sets the size. Added bytes read as zeros.
 func (h *File) Truncate(size int64) error {
 	return h.change(func(i *inode) error {
 		if !h.write || !i.mode.IsRegular() {
@@ -265,7 +263,7 @@ func (h *File) Chmod(perm fs.FileMode) error {
 	})
 }
 
-// Chtimes sets the times; a zero time leaves one as it is.
+// Chtimes sets the times. A zero time leaves one unchanged.
 func (h *File) Chtimes(atime, mtime time.Time) error {
 	return h.change(func(i *inode) error {
 		i.chtimes(atime, mtime)
@@ -284,7 +282,7 @@ func (h *File) change(apply func(*inode) error) error {
 	if _, err := h.usable(); err != nil {
 		return err
 	}
-	return apply(h.fs.own(h.number))
+	return apply(h.fs.writable(h.number))
 }
 
 // Stat describes the file.
@@ -303,9 +301,9 @@ func (h *File) Stat() (*Info, error) {
 	return newInfo(h.name, i), nil
 }
 
-// ReadDir returns the next n entries of a directory in the order of names, and
-// io.EOF at the end; with n <= 0 all that are left and no io.EOF. The list is
-// that of the first call.
+// ReadDir returns the next n entries of a directory, sorted by name, and io.EOF at the end. If n <=
+// 0, it returns all remaining entries without io.EOF. The entries are those at the time of the
+// first call.
 func (h *File) ReadDir(n int) ([]*Info, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -335,25 +333,25 @@ func (h *File) ReadDir(n int) ([]*Info, error) {
 	return left[:n], nil
 }
 
-// SetAppend sets whether Write writes at the end.
+// SetAppend sets or clears O_APPEND.
 func (h *File) SetAppend(on bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.append = on
 }
 
-// IsAppend reports whether Write writes at the end.
+// IsAppend reports whether O_APPEND is set.
 func (h *File) IsAppend() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.append
 }
 
-// Sync does nothing: there is nothing below memory.
+// Sync does nothing, because the file system has no persistent storage.
 func (h *File) Sync() error { return nil }
 
-// Close ends the use of the file; a second time it fails with EBADF. A file
-// without a name is gone with its last Close.
+// Close closes the file. A second call returns EBADF. The last Close of a file without a name frees
+// it.
 func (h *File) Close() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -363,7 +361,7 @@ func (h *File) Close() error {
 		return syscall.EBADF
 	}
 	h.closed = true
-	if h.life != h.fs.life {
+	if h.life != h.fs.generation {
 		return nil
 	}
 	if h.fs.opens[h.number]--; h.fs.opens[h.number] > 0 {

@@ -10,31 +10,31 @@ import (
 // Limits bound a file system. Zero means no limit.
 type Limits struct {
 	Bytes  int64 // contents, names and link targets, in bytes
-	Inodes int64 // files, directories, links and devices, with the root
+	Inodes int64 // files, directories, links and devices, including the root
 }
 
-// Usage is what a file system holds and may hold.
+// Usage is the use of a file system and its limits.
 type Usage struct {
 	Bytes, Inodes int64 // in use
 	Limits        Limits
 }
 
-// FS is a file system. The zero value is of no use; New makes one.
+// FS is a file system. Use New to create one.
 type FS struct {
 	limits Limits
 
-	mu      sync.RWMutex
-	epoch   uint64 // inodes, chunks and branches of an earlier one are shared
-	life    uint64 // counts Restore; handles of an earlier life are stale
-	now     tree
-	opens   map[uint64]int // handles by inode
-	orphans map[uint64]bool
+	mu         sync.RWMutex
+	epoch      uint64 // those of an earlier epoch are shared with a snapshot
+	generation uint64 // incremented by Restore; open files of an earlier generation are stale
+	now        tree
+	opens      map[uint64]int // number of open files by inode
+	orphans    map[uint64]bool
 }
 
-// tree is the part of a file system that a snapshot keeps.
+// tree is the part of a file system that a snapshot saves.
 type tree struct {
 	inodes table
-	next   uint64 // the number of the next inode
+	next   uint64 // number of the next inode
 	bytes  int64
 	count  int64
 }
@@ -43,13 +43,14 @@ type tree struct {
 type Snapshot struct {
 	of      *FS
 	tree    tree
-	orphans []uint64 // inodes without a name that were open
+	orphans []uint64 // inodes without a name that were still open
 }
 
 // rootNumber is the number of the root directory.
 const rootNumber = 1
 
-// maxSize bounds a file, in bytes: a sparse one too is not larger than the disk.
+// maxSize returns the largest size of a file in bytes, also of a sparse one: the limit of the file
+// system.
 func (f *FS) maxSize() int64 {
 	if f.limits.Bytes > 0 {
 		return f.limits.Bytes
@@ -57,8 +58,8 @@ func (f *FS) maxSize() int64 {
 	return 1 << 40
 }
 
-// New returns a file system with an empty root directory of mode 0755. Limits
-// that do not even leave room for that make one in which nothing can be made.
+// New returns a file system with an empty root directory of mode 0755, even if the limits are too
+// small for it.
 func New(l Limits) *FS {
 	f := &FS{limits: l, epoch: 1, opens: map[uint64]int{}, orphans: map[uint64]bool{}}
 	now := time.Now()
@@ -69,24 +70,23 @@ func New(l Limits) *FS {
 	return f
 }
 
-// SetLimits changes the limits. What is there already stays, also if it is more
-// than they allow.
+// SetLimits changes the limits. Existing files remain, even above the limits.
 func (f *FS) SetLimits(l Limits) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.limits = l
 }
 
-// Usage tells how much is in use. A file costs what is allocated for it, which
-// can be less than its size (holes) and is up to 64 KiB more.
+// Usage returns the current use. A file is charged for its allocated chunks: less than its size if
+// it has holes, and up to 64 KiB more than its size.
 func (f *FS) Usage() Usage {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
 	return Usage{Bytes: f.now.bytes, Inodes: f.now.count, Limits: f.limits}
 }
 
-// Snapshot keeps the present state for Restore. It costs next to nothing now;
-// later, what changes is kept twice.
+// Snapshot saves the current state for Restore, in constant time. Later changes copy what they
+// modify.
 func (f *FS) Snapshot() *Snapshot {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -98,9 +98,8 @@ func (f *FS) Snapshot() *Snapshot {
 	return s
 }
 
-// Restore puts back the state of a snapshot, which can be used again. Files
-// that are open become stale: all their methods but Close fail with ESTALE. A
-// snapshot of another FS is a programming error and panics.
+// Restore restores a snapshot, which remains usable. All methods of files that are open return
+// ESTALE then, except for Close. It panics if the snapshot is of another FS.
 func (f *FS) Restore(s *Snapshot) {
 	if s.of != f {
 		panic("memfs: Restore of another file system's snapshot")
@@ -108,7 +107,7 @@ func (f *FS) Restore(s *Snapshot) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.epoch++
-	f.life++
+	f.generation++
 	f.now = s.tree
 	f.opens = map[uint64]int{}
 	f.orphans = map[uint64]bool{}
@@ -117,11 +116,11 @@ func (f *FS) Restore(s *Snapshot) {
 	}
 }
 
-// inode returns an inode that is known to exist, for reading.
+// inode returns an existing inode for reading.
 func (f *FS) inode(n uint64) *inode { return f.now.inodes.get(n) }
 
-// own returns inode n for writing: a copy, when a snapshot shares it.
-func (f *FS) own(n uint64) *inode {
+// writable returns inode n for writing, after copying it if a snapshot shares it.
+func (f *FS) writable(n uint64) *inode {
 	i := f.inode(n)
 	if i.epoch == f.epoch {
 		return i
@@ -131,9 +130,8 @@ func (f *FS) own(n uint64) *inode {
 	return i
 }
 
-// take charges n bytes and reports whether they are there; a negative n gives
-// back.
-func (f *FS) take(n int64) bool {
+// charge charges n bytes and reports whether the limit permits it. A negative n reduces the charge.
+func (f *FS) charge(n int64) bool {
 	if n > 0 && f.limits.Bytes > 0 && f.now.bytes+n > f.limits.Bytes {
 		return false
 	}
@@ -143,8 +141,8 @@ func (f *FS) take(n int64) bool {
 
 func (f *FS) give(n int64) { f.now.bytes -= n }
 
-// add makes an inode called name in directory dir. init fills in what its kind
-// needs and may be nil.
+// add creates an inode called name in directory dir. init, if not nil, initializes the fields of
+// its type.
 func (f *FS) add(dir uint64, name string, mode fs.FileMode, init func(*inode)) (*inode, error) {
 	if f.limits.Inodes > 0 && f.now.count >= f.limits.Inodes {
 		return nil, syscall.ENOSPC
@@ -154,10 +152,10 @@ func (f *FS) add(dir uint64, name string, mode fs.FileMode, init func(*inode)) (
 	if init != nil {
 		init(i)
 	}
-	if !f.take(i.charge()) {
+	if !f.charge(i.charge()) {
 		return nil, syscall.ENOSPC
 	}
-	if err := f.enter(dir, name, i.number); err != nil {
+	if err := f.addEntry(dir, name, i.number); err != nil {
 		f.give(i.charge())
 		return nil, err
 	}
@@ -165,50 +163,50 @@ func (f *FS) add(dir uint64, name string, mode fs.FileMode, init func(*inode)) (
 	f.now.count++
 	if i.mode.IsDir() {
 		i.entries, i.parent, i.links = map[string]uint64{}, dir, 2
-		f.own(dir).links++
+		f.writable(dir).links++
 	}
 	f.now.inodes.put(f.epoch, i)
 	return i, nil
 }
 
-// enter makes name in dir stand for inode n. The name must be free.
-func (f *FS) enter(dir uint64, name string, n uint64) error {
-	if !f.take(entryCharge(name)) {
+// addEntry adds an entry for inode n to directory dir. The name must be free.
+func (f *FS) addEntry(dir uint64, name string, n uint64) error {
+	if !f.charge(entryCharge(name)) {
 		return syscall.ENOSPC
 	}
-	d := f.own(dir)
+	d := f.writable(dir)
 	d.entries[name] = n
 	d.touch()
 	return nil
 }
 
-// leave removes name from dir; the inode stays.
-func (f *FS) leave(dir uint64, name string) {
-	d := f.own(dir)
+// removeEntry removes an entry from directory dir, but not its inode.
+func (f *FS) removeEntry(dir uint64, name string) {
+	d := f.writable(dir)
 	delete(d.entries, name)
 	d.touch()
 	f.give(entryCharge(name))
 }
 
-// touch notes that the contents changed.
+// touch sets the times of a change of the content.
 func (i *inode) touch() {
 	i.mtime = time.Now()
 	i.ctime = i.mtime
 }
 
-// drop takes one name from inode n, which is no directory or an empty one, and
-// frees it unless it has others or is open.
-func (f *FS) drop(n uint64) {
+// unlink removes one link of inode n, which must not be a directory with entries. It frees an inode
+// that has no link and is not open.
+func (f *FS) unlink(n uint64) {
 	i := f.inode(n)
 	gone := i.mode.IsDir() || i.links == 1
 	if i.mode.IsDir() {
-		f.own(i.parent).links--
+		f.writable(i.parent).links--
 	}
 	if gone && f.opens[n] == 0 {
 		f.free(i)
 		return
 	}
-	i = f.own(n)
+	i = f.writable(n)
 	i.links--
 	if gone {
 		i.links = 0
@@ -217,7 +215,7 @@ func (f *FS) drop(n uint64) {
 	i.ctime = time.Now()
 }
 
-// free forgets an inode that has no name and is not open.
+// free removes an inode that has no link and is not open.
 func (f *FS) free(i *inode) {
 	f.give(i.charge())
 	f.now.count--

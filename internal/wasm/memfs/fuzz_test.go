@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// Whatever a path is, it is resolved inside, to a clean absolute path that
-// leads to the same file, and what is done with it leaves the accounts right.
+// Every path resolves to a clean absolute path inside the file system that leads to the same file,
+// and operations on it keep the accounting consistent.
 func FuzzPaths(f *testing.F) {
 	for _, p := range []string{"/", ".", "d/f", "/d/../d/./f/", "up/../l", "loop", "dangling", "../../..", "d/sub/../../up/sub", "a/b", "\x00", "", "//", "l/x", strings.Repeat("d/../", 900)} {
 		f.Add("/d", p, "d/new")

@@ -13,9 +13,8 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/test/testenv"
 )
 
-// The same calls on a directory of the host and on an FS have the same results
-// and leave the same tree. Paths have no "..", so that nothing on the host but
-// the directory can be reached, also over links.
+// Random calls have the same results on a directory of the host and on an FS, and leave the same
+// tree. Paths have no "..", so that nothing else on the host can be reached, also through links.
 func TestTheHostDoesTheSame(t *testing.T) {
 	testenv.Need(t, testenv.Linux)
 	defer syscall.Umask(syscall.Umask(0))
@@ -43,7 +42,7 @@ func TestTheHostDoesTheSame(t *testing.T) {
 	})
 }
 
-// onHost calls the system for a path below dir. A trailing slash stays.
+// onHost returns the host's path for a path below dir. It keeps a slash at the end.
 func onHost(dir, what, x, y, data string) (string, error) {
 	p, q := dir+"/"+x, dir+"/"+y
 	errno := func(err error) error {
@@ -191,8 +190,8 @@ func onFS(f *FS, what, x, y, data string) (string, error) {
 	return strings.Join(names, " "), err
 }
 
-// shape is what stat tells. The size and the links of a directory are the file
-// system's own business.
+// shape is the compared part of stat's result. The size and the link count of a directory depend on
+// the file system.
 func shape(m os.FileMode, size int64, links int) string {
 	if m.IsDir() {
 		size, links = 0, 0
@@ -200,7 +199,7 @@ func shape(m os.FileMode, size int64, links int) string {
 	return fmt.Sprint(m, size, links)
 }
 
-// listing is all there is, as text.
+// listing returns the whole tree as text.
 func listing(f *FS) string {
 	var lines []string
 	var visit func(dir string)

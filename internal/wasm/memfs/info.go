@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Info describes a file; it is an [fs.FileInfo] and an [fs.DirEntry].
+// Info describes a file. It implements [fs.FileInfo] and [fs.DirEntry].
 type Info struct {
 	name    string
 	mode    fs.FileMode
@@ -28,43 +28,43 @@ func newInfo(name string, i *inode) *Info {
 	return info
 }
 
-// Name is the last name of the path by which it was found.
+// Name returns the last name of the path.
 func (i *Info) Name() string { return i.name }
 
-// Mode is the type and the permission bits.
+// Mode returns the type and the permission bits.
 func (i *Info) Mode() fs.FileMode { return i.mode }
 
-// Type is the type alone.
+// Type returns the type without the permission bits.
 func (i *Info) Type() fs.FileMode { return i.mode.Type() }
 
-// IsDir reports whether it is a directory.
+// IsDir reports whether the file is a directory.
 func (i *Info) IsDir() bool { return i.mode.IsDir() }
 
-// Size is in bytes; of a link it is the length of what it holds.
+// Size returns the size in bytes; for a symbolic link, the length of its target.
 func (i *Info) Size() int64 { return i.size }
 
-// ModTime is when the contents last changed.
+// ModTime returns the time of the last change of the content.
 func (i *Info) ModTime() time.Time { return i.mtime }
 
-// AccessTime is when it was made, unless Chtimes set another.
+// AccessTime returns the time that Chtimes set, or else the time of creation.
 func (i *Info) AccessTime() time.Time { return i.atime }
 
-// ChangeTime is when contents, names or permissions last changed.
+// ChangeTime returns the time of the last change of content, links or permissions.
 func (i *Info) ChangeTime() time.Time { return i.ctime }
 
-// Inode is the inode's number, which never becomes another's.
+// Inode returns the inode number, which is never reused.
 func (i *Info) Inode() uint64 { return i.number }
 
-// Links is the number of names; of a directory two, and one for each directory in it.
+// Links returns the number of links. A directory has two, and one more for each subdirectory.
 func (i *Info) Links() int { return i.links }
 
-// Allocated is what a regular file takes of the limit, in bytes.
+// Allocated returns the bytes that a regular file is charged.
 func (i *Info) Allocated() int64 { return i.charged }
 
-// Device is the device, "" for anything else.
+// Device returns the kind of device, or "" for another file.
 func (i *Info) Device() Device { return i.device }
 
-// Info returns i itself, as fs.DirEntry asks.
+// Info returns i (fs.DirEntry).
 func (i *Info) Info() (fs.FileInfo, error) { return i, nil }
 
 // Sys returns nil.

@@ -8,22 +8,22 @@ import (
 	"time"
 )
 
-// chunkSize is how much of a file is copied when a byte of it is written after
-// a snapshot. The first chunk of a file is smaller while the file is.
+// chunkSize is the unit of copying after a snapshot, in bytes. The first chunk of a small file is
+// smaller.
 const chunkSize = 64 << 10
 
-// entryCost is what a directory entry is charged besides its name.
+// entryCost is the charge of a directory entry besides its name, in bytes.
 const entryCost = 64
 
-// pointerCost is what a place in a file's list of chunks is charged.
+// pointerCost is the charge of an element in a file's list of chunks, in bytes.
 const pointerCost = 8
 
-// maxLinks bounds the names of one inode.
+// maxLinks bounds the hard links of an inode.
 const maxLinks = 65000
 
-// An inode is a file, directory, link or device. One of an earlier epoch than
-// the file system's belongs to a snapshot too and is never changed: FS.own
-// copies it first. So are chunks.
+// An inode is a file, directory, symbolic link or device. An inode of an earlier epoch is shared
+// with a snapshot and must not be modified: FS.writable copies it first. The same applies to
+// chunks.
 type inode struct {
 	number  uint64
 	epoch   uint64
@@ -34,21 +34,20 @@ type inode struct {
 	ctime   time.Time
 	size    int64             // of a regular file; of a link the length of target
 	chunks  []*chunk          // of a regular file; nil is a hole
-	slots   int               // places in chunks that were charged
+	slots   int               // charged elements of chunks
 	entries map[string]uint64 // of a directory, without "." and ".."
 	parent  uint64            // of a directory
 	target  string            // of a symbolic link
 	device  Device            // of a device
 }
 
-// chunk is a piece of a file. len(data) is at most chunkSize, and less only for
-// the first of a file.
+// chunk is a part of a file. len(data) is chunkSize, or less for a file's first chunk.
 type chunk struct {
 	epoch uint64
 	data  []byte
 }
 
-// copy returns a copy for another epoch. Chunks stay shared.
+// copy returns a copy for another epoch, which shares the chunks.
 func (i *inode) copy(epoch uint64) *inode {
 	c := *i
 	c.epoch = epoch
@@ -57,7 +56,7 @@ func (i *inode) copy(epoch uint64) *inode {
 	return &c
 }
 
-// charge is what the inode's contents cost.
+// charge returns the charge of the inode's content, in bytes.
 func (i *inode) charge() int64 {
 	n := int64(len(i.target)) + int64(i.slots)*pointerCost
 	for _, c := range i.chunks {
@@ -73,7 +72,7 @@ func (i *inode) charge() int64 {
 
 func entryCharge(name string) int64 { return int64(len(name)) + entryCost }
 
-// readAt copies what stands at off into p; holes are zeros.
+// readAt copies the content at off to p. Holes are zeros.
 func (i *inode) readAt(p []byte, off int64) int {
 	if off >= i.size {
 		return 0
@@ -92,7 +91,7 @@ func (i *inode) readAt(p []byte, off int64) int {
 	return len(p)
 }
 
-// writeAt writes p at off, as far as the limits allow. i is of f's epoch.
+// writeAt writes p at off as far as the limits permit. i must be of f's epoch.
 func (f *FS) writeAt(i *inode, p []byte, off int64) (int, error) {
 	if off < 0 || off > f.maxSize()-int64(len(p)) {
 		return 0, syscall.EFBIG
@@ -113,7 +112,7 @@ func (f *FS) writeAt(i *inode, p []byte, off int64) (int, error) {
 	return done, nil
 }
 
-// ownChunk returns chunk index of i, of this epoch, with at least need bytes.
+// ownChunk returns chunk index of i for writing, with at least need bytes.
 func (f *FS) ownChunk(i *inode, index, need int) (*chunk, error) {
 	if err := f.growList(i, index+1); err != nil {
 		return nil, err
@@ -133,10 +132,10 @@ func (f *FS) ownChunk(i *inode, index, need int) (*chunk, error) {
 			size = min(chunkSize, max(need, 2*len(have), 64))
 		}
 	}
-	if !f.take(int64(size - len(have))) {
-		// The generous size does not fit; the exact one may.
+	if !f.charge(int64(size - len(have))) {
+		// The rounded size exceeds the limit; try the exact one.
 		size = max(need, len(have))
-		if index > 0 || !f.take(int64(size-len(have))) {
+		if index > 0 || !f.charge(int64(size-len(have))) {
 			return nil, syscall.ENOSPC
 		}
 	}
@@ -146,11 +145,11 @@ func (f *FS) ownChunk(i *inode, index, need int) (*chunk, error) {
 	return c, nil
 }
 
-// growList makes the list of chunks at least n long. A first chunk that is
-// short becomes a whole one before another follows it.
+// growList extends the list of chunks to at least n elements. Before that, it extends a small first
+// chunk to chunkSize.
 func (f *FS) growList(i *inode, n int) error {
 	if n > 1 && len(i.chunks) > 0 && i.chunks[0] != nil && len(i.chunks[0].data) < chunkSize {
-		if err := f.wholeFirst(i); err != nil {
+		if err := f.fillFirst(i); err != nil {
 			return err
 		}
 	}
@@ -159,8 +158,8 @@ func (f *FS) growList(i *inode, n int) error {
 	}
 	if n > i.slots {
 		size := max(n, 2*i.slots)
-		if !f.take(int64(size-i.slots) * pointerCost) {
-			if size = n; !f.take(int64(size-i.slots) * pointerCost) {
+		if !f.charge(int64(size-i.slots) * pointerCost) {
+			if size = n; !f.charge(int64(size-i.slots) * pointerCost) {
 				return syscall.ENOSPC
 			}
 		}
@@ -175,10 +174,10 @@ func (f *FS) growList(i *inode, n int) error {
 	return nil
 }
 
-// wholeFirst gives the first chunk its full size.
-func (f *FS) wholeFirst(i *inode) error {
+// fillFirst extends the first chunk to chunkSize.
+func (f *FS) fillFirst(i *inode) error {
 	have := i.chunks[0].data
-	if !f.take(int64(chunkSize - len(have))) {
+	if !f.charge(int64(chunkSize - len(have))) {
 		return syscall.ENOSPC
 	}
 	c := &chunk{epoch: f.epoch, data: make([]byte, chunkSize)}
@@ -187,8 +186,8 @@ func (f *FS) wholeFirst(i *inode) error {
 	return nil
 }
 
-// truncate sets the size. What is cut off is given back; what is added is a
-// hole. i is of f's epoch.
+// truncate sets the size. It frees chunks beyond it; added bytes are a hole. i must be of f's
+// epoch.
 func (f *FS) truncate(i *inode, size int64) error {
 	if size < 0 {
 		return syscall.EINVAL
@@ -203,7 +202,7 @@ func (f *FS) truncate(i *inode, size int64) error {
 	return nil
 }
 
-// cut drops the chunks beyond size and clears the rest of the last.
+// cut frees the chunks beyond size and clears the rest of the last one.
 func (f *FS) cut(i *inode, size int64) {
 	keep := int((size + chunkSize - 1) / chunkSize)
 	if keep < len(i.chunks) {
@@ -217,7 +216,7 @@ func (f *FS) cut(i *inode, size int64) {
 	}
 	c := i.chunks[keep-1]
 	if c.epoch != f.epoch {
-		// It has the same size as the shared one, so that it costs nothing.
+		// A copy of the same size changes no charge.
 		c = &chunk{epoch: f.epoch, data: slices.Clone(c.data)}
 		i.chunks[keep-1] = c
 	}

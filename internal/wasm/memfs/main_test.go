@@ -8,8 +8,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// audit recomputes from the tree what is accounted while it changes: bytes,
-// inodes, links and parents.
+// audit compares the accounting with the tree: bytes, inodes, links and parents.
 func audit(t testing.TB, f *FS) {
 	t.Helper()
 	links := map[uint64]int{rootNumber: 2}

@@ -380,7 +380,7 @@ func TestSnapshotOfAnOpenFileWithoutAName(t *testing.T) {
 	audit(t, f)
 }
 
-// dump is all that a program can see, as text.
+// dump returns everything that a program can see, as text.
 func dump(t testing.TB, f *FS) string {
 	var b strings.Builder
 	var visit func(path string)
@@ -486,7 +486,7 @@ func TestTimesAndModes(t *testing.T) {
 
 func TestADeepTreeIsRemoved(t *testing.T) {
 	f := New(Limits{})
-	// Deeper than a path can name: a/a/… is moved below another again and again.
+	// Create a tree that is deeper than the longest path: move a/a/… below another one repeatedly.
 	must(t, f.Mkdir("/", "t", 0o755))
 	for range 30 {
 		must(t, f.MkdirAll("/", "n"+strings.Repeat("/a", 200), 0o755))

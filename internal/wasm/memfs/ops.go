@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// Stat describes what a path leads to; symbolic links are followed.
+// Stat describes a file. It follows symbolic links.
 func (f *FS) Stat(cwd, path string) (*Info, error) { return f.stat(cwd, path, true) }
 
-// Lstat describes what stands at a path; a link there is described itself.
+// Lstat describes a file. It does not follow a symbolic link in the last component.
 func (f *FS) Lstat(cwd, path string) (*Info, error) { return f.stat(cwd, path, false) }
 
 func (f *FS) stat(cwd, name string, follow bool) (*Info, error) {
@@ -26,7 +26,7 @@ func (f *FS) stat(cwd, name string, follow bool) (*Info, error) {
 	return newInfo(path.Base(name), p.inode), nil
 }
 
-// Mkdir makes a directory.
+// Mkdir creates a directory.
 func (f *FS) Mkdir(cwd, path string, perm fs.FileMode) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -42,8 +42,7 @@ func (f *FS) mkdir(cwd, path string, perm fs.FileMode) error {
 	return err
 }
 
-// MkdirAll makes a directory and those above it that are missing. One that
-// exists is no error.
+// MkdirAll creates a directory and its missing parents. An existing directory is not an error.
 func (f *FS) MkdirAll(cwd, path string, perm fs.FileMode) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -62,7 +61,7 @@ func (f *FS) MkdirAll(cwd, path string, perm fs.FileMode) error {
 		}
 		i := p.inode
 		switch {
-		case i == nil && (p.dir != dir || p.name != name): // a link that leads nowhere
+		case i == nil && (p.dir != dir || p.name != name): // a dangling symbolic link
 			return syscall.EEXIST
 		case i == nil:
 			if i, err = f.add(dir, name, fs.ModeDir|permission(perm), nil); err != nil {
@@ -76,7 +75,7 @@ func (f *FS) MkdirAll(cwd, path string, perm fs.FileMode) error {
 	return nil
 }
 
-// Symlink makes a symbolic link at path that holds target, which need not exist.
+// Symlink creates a symbolic link at path. The target need not exist.
 func (f *FS) Symlink(target, cwd, path string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -96,7 +95,7 @@ func (f *FS) Symlink(target, cwd, path string) error {
 	return err
 }
 
-// Readlink returns what a symbolic link holds, EINVAL for anything else.
+// Readlink returns the target of a symbolic link; EINVAL for another file.
 func (f *FS) Readlink(cwd, path string) (string, error) {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
@@ -110,8 +109,8 @@ func (f *FS) Readlink(cwd, path string) (string, error) {
 	return p.inode.target, nil
 }
 
-// Link makes another name, to, for the file from. Directories have one only.
-// A link at from is not followed.
+// Link creates the hard link to for the file from, which must not be a directory. It does not
+// follow a symbolic link at from.
 func (f *FS) Link(cwd, from, to string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -131,16 +130,16 @@ func (f *FS) Link(cwd, from, to string) error {
 	if src.inode.links >= maxLinks {
 		return syscall.EMLINK
 	}
-	if err := f.enter(dst.dir, dst.name, src.inode.number); err != nil {
+	if err := f.addEntry(dst.dir, dst.name, src.inode.number); err != nil {
 		return err
 	}
-	i := f.own(src.inode.number)
+	i := f.writable(src.inode.number)
 	i.links++
 	i.ctime = time.Now()
 	return nil
 }
 
-// Mknod makes a device.
+// Mknod creates a device.
 func (f *FS) Mknod(cwd, path string, d Device, perm fs.FileMode) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -152,7 +151,7 @@ func (f *FS) Mknod(cwd, path string, d Device, perm fs.FileMode) error {
 	return err
 }
 
-// Remove removes a name that is not a directory.
+// Remove removes a file that is not a directory.
 func (f *FS) Remove(cwd, path string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -163,8 +162,8 @@ func (f *FS) Remove(cwd, path string) error {
 	if p.inode.mode.IsDir() {
 		return syscall.EISDIR
 	}
-	f.leave(p.dir, p.name)
-	f.drop(p.inode.number)
+	f.removeEntry(p.dir, p.name)
+	f.unlink(p.inode.number)
 	return nil
 }
 
@@ -187,14 +186,14 @@ func (f *FS) Rmdir(cwd, path string) error {
 	case len(p.inode.entries) > 0:
 		return syscall.ENOTEMPTY
 	}
-	f.leave(p.dir, p.name)
-	f.drop(p.inode.number)
+	f.removeEntry(p.dir, p.name)
+	f.unlink(p.inode.number)
 	return nil
 }
 
-// RemoveAll removes whatever stands at path with all that is in it, in one
-// step. Links are removed, not followed. That nothing is there is no error;
-// the root, "." and ".." cannot be removed (EBUSY, EINVAL).
+// RemoveAll removes a file or a directory tree atomically. It does not follow symbolic links. A
+// path that does not exist is not an error. The root, "." and ".." cannot be removed (EBUSY,
+// EINVAL).
 func (f *FS) RemoveAll(cwd, path string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -217,19 +216,19 @@ func (f *FS) RemoveAll(cwd, path string) error {
 	return nil
 }
 
-// removeTree empties directories before it removes them, without recursion: a
-// tree can be deeper than any path is long.
+// removeTree removes a directory tree without recursion, because it can be deeper than the longest
+// path.
 func (f *FS) removeTree(top place) {
 	pending := []place{top}
 	for len(pending) > 0 {
 		p := pending[len(pending)-1]
 		if len(p.inode.entries) == 0 {
 			pending = pending[:len(pending)-1]
-			f.leave(p.dir, p.name)
-			f.drop(p.inode.number)
+			f.removeEntry(p.dir, p.name)
+			f.unlink(p.inode.number)
 			continue
 		}
-		dir := f.own(p.inode.number)
+		dir := f.writable(p.inode.number)
 		pending[len(pending)-1].inode = dir
 		for name, n := range dir.entries {
 			i := f.inode(n)
@@ -237,23 +236,23 @@ func (f *FS) removeTree(top place) {
 				pending = append(pending, place{dir: dir.number, name: name, inode: i})
 				continue
 			}
-			f.leave(dir.number, name)
-			f.drop(n)
+			f.removeEntry(dir.number, name)
+			f.unlink(n)
 		}
 	}
 }
 
-// lastName is the last name of a path as it is written.
+// lastName returns the last component of a path.
 func lastName(path string) string {
 	path = strings.TrimRight(path, "/")
 	return path[strings.LastIndexByte(path, '/')+1:]
 }
 
-// Rename moves from to to, replacing a file, a link or an empty directory that
-// is there, in one step. Two names of the same file stay as they are.
+// Rename renames from to to atomically, as in rename(2). It replaces a file, a symbolic link or an
+// empty directory at to. If both are links of the same file, it does nothing.
 func (f *FS) Rename(cwd, from, to string) error { return f.rename(cwd, from, to, false) }
 
-// RenameNew is Rename, but whatever is at to stays, with EEXIST.
+// RenameNew is Rename with RENAME_NOREPLACE: EEXIST if to exists.
 func (f *FS) RenameNew(cwd, from, to string) error { return f.rename(cwd, from, to, true) }
 
 func (f *FS) rename(cwd, from, to string, keep bool) error {
@@ -273,29 +272,30 @@ func (f *FS) rename(cwd, from, to string, keep bool) error {
 	if same, err := f.checkRename(src, dst); same || err != nil {
 		return err
 	}
-	if dst.inode == nil && !f.take(entryCharge(dst.name)) {
+	if dst.inode == nil && !f.charge(entryCharge(dst.name)) {
 		return syscall.ENOSPC
 	}
 	if dst.inode != nil {
-		f.leave(dst.dir, dst.name)
-		f.drop(dst.inode.number)
-		f.take(entryCharge(dst.name)) // just given back
+		f.removeEntry(dst.dir, dst.name)
+		f.unlink(dst.inode.number)
+		f.charge(entryCharge(dst.name)) // cannot fail: the entry was just removed
 	}
-	f.leave(src.dir, src.name)
-	d := f.own(dst.dir)
+	f.removeEntry(src.dir, src.name)
+	d := f.writable(dst.dir)
 	d.entries[dst.name] = src.inode.number
 	d.touch()
-	moved := f.own(src.inode.number)
+	moved := f.writable(src.inode.number)
 	moved.ctime = time.Now()
 	if moved.mode.IsDir() && src.dir != dst.dir {
 		moved.parent = dst.dir
-		f.own(src.dir).links--
-		f.own(dst.dir).links++
+		f.writable(src.dir).links--
+		f.writable(dst.dir).links++
 	}
 	return nil
 }
 
-// checkRename tells why src cannot be moved to dst, or that both are one file.
+// checkRename returns an error if src cannot be renamed to dst. same reports whether both are links
+// of the same file.
 func (f *FS) checkRename(src, dst place) (same bool, err error) {
 	switch {
 	case src.name == "" || dst.name == "":
@@ -324,7 +324,7 @@ func (f *FS) checkRename(src, dst place) (same bool, err error) {
 	return false, nil
 }
 
-// inside reports whether directory n is top or below it.
+// inside reports whether directory n is top or a descendant of it.
 func (f *FS) inside(n, top uint64) bool {
 	for n != top {
 		if n == rootNumber {
@@ -335,7 +335,7 @@ func (f *FS) inside(n, top uint64) bool {
 	return true
 }
 
-// Chmod sets the permission bits of what a path leads to.
+// Chmod sets the permission bits. It follows symbolic links.
 func (f *FS) Chmod(cwd, path string, perm fs.FileMode) error {
 	return f.change(cwd, path, true, func(i *inode) error {
 		i.chmod(perm)
@@ -348,7 +348,7 @@ func (i *inode) chmod(perm fs.FileMode) {
 	i.ctime = time.Now()
 }
 
-// Chtimes sets the times of what a path leads to; a zero time leaves one as it is.
+// Chtimes sets the times and follows symbolic links. A zero time leaves one unchanged.
 func (f *FS) Chtimes(cwd, path string, atime, mtime time.Time) error {
 	return f.change(cwd, path, true, func(i *inode) error {
 		i.chtimes(atime, mtime)
@@ -356,7 +356,7 @@ func (f *FS) Chtimes(cwd, path string, atime, mtime time.Time) error {
 	})
 }
 
-// Lchtimes is Chtimes without following a link in the last place.
+// Lchtimes is Chtimes without following a symbolic link in the last component.
 func (f *FS) Lchtimes(cwd, path string, atime, mtime time.Time) error {
 	return f.change(cwd, path, false, func(i *inode) error {
 		i.chtimes(atime, mtime)
@@ -374,7 +374,7 @@ func (i *inode) chtimes(atime, mtime time.Time) {
 	i.ctime = time.Now()
 }
 
-// Truncate sets the size of a regular file; what is added reads as zeros.
+// Truncate sets the size of a regular file. Added bytes read as zeros.
 func (f *FS) Truncate(cwd, path string, size int64) error {
 	return f.change(cwd, path, true, func(i *inode) error {
 		switch {
@@ -391,7 +391,7 @@ func (f *FS) Truncate(cwd, path string, size int64) error {
 	})
 }
 
-// change applies a change to what a path leads to.
+// change applies a function to the inode of a path.
 func (f *FS) change(cwd, path string, follow bool, apply func(*inode) error) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -399,10 +399,10 @@ func (f *FS) change(cwd, path string, follow bool, apply func(*inode) error) err
 	if err != nil {
 		return err
 	}
-	return apply(f.own(p.inode.number))
+	return apply(f.writable(p.inode.number))
 }
 
-// ReadDir lists a directory in the order of names.
+// ReadDir returns the entries of a directory, sorted by name.
 func (f *FS) ReadDir(cwd, path string) ([]*Info, error) {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
@@ -416,7 +416,7 @@ func (f *FS) ReadDir(cwd, path string) ([]*Info, error) {
 	return f.list(p.inode), nil
 }
 
-// list describes the entries of a directory.
+// list returns the entries of a directory, sorted by name.
 func (f *FS) list(dir *inode) []*Info {
 	infos := make([]*Info, 0, len(dir.entries))
 	for name, n := range dir.entries {
@@ -426,8 +426,7 @@ func (f *FS) list(dir *inode) []*Info {
 	return infos
 }
 
-// Realpath returns the absolute path without links, "." and ".." of something
-// that exists.
+// Realpath returns the absolute path of an existing file, without symbolic links, "." and "..".
 func (f *FS) Realpath(cwd, path string) (string, error) {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
@@ -449,7 +448,7 @@ func (f *FS) Realpath(cwd, path string) (string, error) {
 	return at, nil
 }
 
-// permission keeps the bits that can be set.
+// permission returns the bits that chmod can set.
 func permission(m fs.FileMode) fs.FileMode {
 	return m & (fs.ModePerm | fs.ModeSetuid | fs.ModeSetgid | fs.ModeSticky)
 }

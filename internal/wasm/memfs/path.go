@@ -11,17 +11,17 @@ const (
 	maxFollows = 40
 )
 
-// place is where a path leads: the name in a directory, and what is there.
-// For the root, ".", and paths that end in "..", name is "".
+// place is the result of resolving a path: a directory, a name in it, and the inode. name is "" for
+// the root, ".", and paths that end in "..".
 type place struct {
 	dir   uint64
 	name  string
-	inode *inode // nil when there is nothing, and then only the last name is missing
-	slash bool   // the path ends in a slash: it must be a directory
+	inode *inode // nil if only the last component does not exist
+	slash bool   // the path ends in a slash, so it must be a directory
 }
 
-// locate resolves a path from the directory cwd. follow says whether a link in
-// the last place is followed; a slash at the end follows it in any case.
+// locate resolves a path relative to the directory cwd. follow: follow a symbolic link in the last
+// component. A slash at the end of path implies follow.
 func (f *FS) locate(cwd, path string, follow bool) (place, error) {
 	start, err := f.start(cwd, path)
 	if err != nil {
@@ -31,7 +31,7 @@ func (f *FS) locate(cwd, path string, follow bool) (place, error) {
 	return w.from(start, path)
 }
 
-// start is the directory from which a path is resolved.
+// start returns the directory where the resolution of a path begins.
 func (f *FS) start(cwd, path string) (uint64, error) {
 	if err := checkPath(path); err != nil {
 		return 0, err
@@ -74,9 +74,8 @@ type walk struct {
 	links  int // symbolic links followed so far
 }
 
-// from resolves path beginning at directory dir. The rest of a path after a
-// link is put behind the link's target, so that the work is bounded by the
-// number of links times the longest path.
+// from resolves path relative to directory dir. At a symbolic link, it continues with the target
+// and the rest of the path. The number of followed links and the length of a path bound the work.
 func (w *walk) from(dir uint64, path string) (place, error) {
 	if path[0] == '/' {
 		dir = rootNumber
@@ -120,14 +119,14 @@ func (w *walk) from(dir uint64, path string) (place, error) {
 	}
 }
 
-// step looks up one name.
+// step looks up one component.
 func (w *walk) step(dir *inode, name string) (place, error) {
 	switch {
 	case name == ".":
 		return place{dir: dir.number, inode: dir}, nil
 	case name == "..":
 		up := w.fs.inode(dir.parent)
-		if up == nil { // dir was removed, and so was what it was in
+		if up == nil { // the parent was removed, and dir with it
 			return place{}, syscall.ENOENT
 		}
 		return place{dir: up.number, inode: up}, nil
@@ -141,14 +140,14 @@ func (w *walk) step(dir *inode, name string) (place, error) {
 	return p, nil
 }
 
-// split takes the first name from a path. last says that no other follows.
+// split returns the first component of a path and the rest. last: no other component follows.
 func split(path string) (name, rest string, last bool) {
 	path = strings.TrimLeft(path, "/")
 	name, rest, _ = strings.Cut(path, "/")
 	return name, rest, strings.Trim(rest, "/") == ""
 }
 
-// found resolves a path to something that exists.
+// found resolves a path that must exist.
 func (f *FS) found(cwd, path string, follow bool) (place, error) {
 	p, err := f.locate(cwd, path, follow)
 	if err == nil && p.inode == nil {
@@ -157,8 +156,8 @@ func (f *FS) found(cwd, path string, follow bool) (place, error) {
 	return p, err
 }
 
-// entry resolves a path to a name rather than to what it leads to: a link is
-// not followed even if a slash stands behind it.
+// entry resolves a path to a directory entry. It does not follow a symbolic link in the last
+// component, even with a slash at the end.
 func (f *FS) entry(cwd, path string) (place, error) {
 	trimmed := strings.TrimRight(path, "/")
 	if trimmed == "" {
@@ -173,7 +172,7 @@ func (f *FS) entry(cwd, path string) (place, error) {
 // directory.
 func (p place) misplacedSlash() bool { return p.slash && p.inode != nil && !p.inode.mode.IsDir() }
 
-// existing is entry for something that is there.
+// existing is entry for a name that must exist.
 func (f *FS) existing(cwd, path string) (place, error) {
 	p, err := f.entry(cwd, path)
 	switch {
@@ -186,7 +185,7 @@ func (f *FS) existing(cwd, path string) (place, error) {
 	return p, err
 }
 
-// vacant is entry for a name that is free.
+// vacant is entry for a name that must not exist.
 func (f *FS) vacant(cwd, path string) (place, error) {
 	p, err := f.entry(cwd, path)
 	if err == nil && p.inode != nil {

@@ -1,12 +1,11 @@
 package memfs
 
-// A table finds inodes by number: a radix tree of 64-way nodes whose height
-// grows with the largest number. It is persistent: a node of an earlier epoch
-// belongs to a snapshot as well and is copied before it is changed. So the
-// value of a table can be kept as it is, and that is a snapshot.
+// A table maps numbers to inodes. It is a persistent radix tree with 64 children per node, whose
+// height grows with the largest number. A node of an earlier epoch is shared with a snapshot and
+// copied before it is modified, so that a copy of the table value is a snapshot.
 type table struct {
 	root   *branch
-	height int // levels of branches; 0 when the table is empty
+	height int // levels of branches; 0 if the table is empty
 }
 
 const (
@@ -14,10 +13,10 @@ const (
 	tableFan  = 1 << tableBits
 )
 
-// A branch is one node: of kids above, of inodes on the lowest level.
+// A branch is one node. Its children are branches, or inodes on the lowest level.
 type branch struct {
 	epoch  uint64
-	used   int // slots that are not nil
+	used   int // number of slots that are not nil
 	kids   *[tableFan]*branch
 	inodes *[tableFan]*inode
 }
@@ -29,7 +28,7 @@ func newBranch(epoch uint64, lowest bool) *branch {
 	return &branch{epoch: epoch, kids: new([tableFan]*branch)}
 }
 
-// owned returns the branch if it is of this epoch, else a copy that is.
+// owned returns the branch if it is of this epoch, or else a copy of this epoch.
 func (b *branch) owned(epoch uint64) *branch {
 	if b.epoch == epoch {
 		return b
@@ -45,7 +44,7 @@ func (b *branch) owned(epoch uint64) *branch {
 	return c
 }
 
-// slot is the index of n at a level; level 1 is the lowest.
+// slot returns the index of n in a branch of a level; level 1 is the lowest.
 func slot(n uint64, level int) int {
 	return int(n>>(tableBits*(level-1))) & (tableFan - 1)
 }
@@ -55,7 +54,7 @@ func fits(n uint64, height int) bool {
 	return height*tableBits >= 64 || n>>(tableBits*height) == 0
 }
 
-// get returns the inode with number n, nil when there is none.
+// get returns the inode with number n, or nil.
 func (t *table) get(n uint64) *inode {
 	if !fits(n, t.height) || t.root == nil {
 		return nil
@@ -69,7 +68,7 @@ func (t *table) get(n uint64) *inode {
 	return b.inodes[slot(n, 1)]
 }
 
-// put stores an inode under its number.
+// put adds or replaces an inode.
 func (t *table) put(epoch uint64, i *inode) {
 	if t.root == nil {
 		t.root, t.height = newBranch(epoch, true), 1
@@ -98,7 +97,7 @@ func (t *table) put(epoch uint64, i *inode) {
 	b.inodes[s] = i
 }
 
-// remove forgets number n, and with it the branches that it leaves empty.
+// remove removes number n and the branches that become empty.
 func (t *table) remove(epoch uint64, n uint64) {
 	if t.get(n) == nil {
 		return
@@ -109,8 +108,8 @@ func (t *table) remove(epoch uint64, n uint64) {
 	}
 }
 
-// without returns the branch, which is of this epoch, less number n; nil when
-// nothing is left of it.
+// without returns the branch, which must be of this epoch, without number n; nil if it becomes
+// empty.
 func (b *branch) without(epoch uint64, n uint64, level int) *branch {
 	s := slot(n, level)
 	if level == 1 {

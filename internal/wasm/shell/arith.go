@@ -8,7 +8,7 @@ import (
 	"mvdan.cc/sh/v3/syntax"
 )
 
-// arith evaluates an arithmetic expression in 64 bits; what is larger wraps.
+// arith evaluates an arithmetic expression in 64 bits. Overflow wraps around.
 func (s *shell) arith(x syntax.ArithmExpr) int64 {
 	defer s.nest()()
 	switch x := x.(type) {
@@ -47,7 +47,7 @@ func (s *shell) arithText(text string) int64 {
 	return s.arith(x)
 }
 
-// arithWord evaluates a name, a number, or what a word expands to.
+// arithWord evaluates a name, a number, or the expansion of a word.
 func (s *shell) arithWord(w *syntax.Word) int64 {
 	if name, index, ok := arithName(w); ok {
 		return s.arithGet(name, index)
@@ -86,11 +86,11 @@ func (s *shell) arithGet(name string, index syntax.ArithmExpr) int64 {
 func (s *shell) arithSet(w syntax.ArithmExpr, n int64) {
 	word, ok := w.(*syntax.Word)
 	if !ok {
-		s.fatal(2, "arithmetic expression: assignment to something that is no variable")
+		s.fatal(2, "arithmetic expression: assignment to a non-variable")
 	}
 	name, index, ok := arithName(word)
 	if !ok {
-		s.fatal(2, "arithmetic expression: assignment to something that is no variable")
+		s.fatal(2, "arithmetic expression: assignment to a non-variable")
 	}
 	text := strconv.FormatInt(n, 10)
 	if index != nil {
@@ -158,7 +158,7 @@ func (s *shell) arithBinary(x *syntax.BinaryArithm) int64 {
 	return s.operation(x.Op, s.arith(x.X), s.arith(x.Y))
 }
 
-// assignOps are the operators that assign the result of another.
+// assignOps maps assignment operators to the operators that they apply.
 var assignOps = map[syntax.BinAritOperator]syntax.BinAritOperator{
 	syntax.AddAssgn: syntax.Add, syntax.SubAssgn: syntax.Sub, syntax.MulAssgn: syntax.Mul,
 	syntax.QuoAssgn: syntax.Quo, syntax.RemAssgn: syntax.Rem, syntax.AndAssgn: syntax.And,
@@ -211,7 +211,7 @@ func (s *shell) divide(op syntax.BinAritOperator, a, b int64) int64 {
 	switch {
 	case b == 0:
 		s.fatal(2, "arithmetic expression: division by zero")
-	case a == math.MinInt64 && b == -1: // which has no result
+	case a == math.MinInt64 && b == -1: // avoids the overflow
 		if op == syntax.Quo {
 			return a
 		}
@@ -237,7 +237,7 @@ func (s *shell) power(a, b int64) int64 {
 	return n
 }
 
-// parseInt reads a number as arithmetic has them: 10, 010, 0x10, 2#10.
+// parseInt parses an integer in the syntax of shell arithmetic: 10, 010, 0x10, 2#10.
 func parseInt(text string) (int64, bool) {
 	neg := false
 	if t, ok := strings.CutPrefix(text, "-"); ok {
@@ -276,8 +276,8 @@ func parseInt(text string) (int64, bool) {
 	return int64(n), true
 }
 
-// digit is the value of a digit in a base up to 64, too large for any base when
-// it is none.
+// digit returns the value of a digit in a base up to 64, or a value above any base if c is not a
+// digit.
 func digit(c byte, base uint64) uint64 {
 	switch {
 	case c >= '0' && c <= '9':
@@ -296,7 +296,7 @@ func digit(c byte, base uint64) uint64 {
 	return math.MaxUint64
 }
 
-// number reads a decimal number, 0 when it is none.
+// number parses a decimal number; 0 if it is malformed.
 func (s *shell) number(text string) int {
 	n, _ := strconv.Atoi(strings.TrimSpace(text))
 	return n

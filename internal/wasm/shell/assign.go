@@ -10,7 +10,7 @@ import (
 	"mvdan.cc/sh/v3/syntax"
 )
 
-// assign carries out name=value in any of its forms.
+// assign executes an assignment in any of its forms.
 func (s *shell) assign(a *syntax.Assign, export bool) {
 	name := a.Name.Value
 	switch {
@@ -36,18 +36,18 @@ func (s *shell) assign(a *syntax.Assign, export bool) {
 		s.setVar(name, value)
 	}
 	if export {
-		s.own(name).exported = true
+		s.writable(name).exported = true
 	}
 }
 
-// assignArray is name=(…) and name+=(…).
+// assignArray executes name=(…) and name+=(…).
 func (s *shell) assignArray(name string, a *syntax.Assign, dict bool) {
-	v := s.own(name)
+	v := s.writable(name)
 	dict = dict || v.dict != nil
 	if !a.Append {
 		v.list, v.dict, v.str = nil, nil, ""
 	}
-	// What is assigned may mention the old value.
+	// The new elements may refer to the old value.
 	fresh := &variable{list: maps.Clone(v.list), dict: maps.Clone(v.dict)}
 	if dict && fresh.dict == nil {
 		fresh.dict = map[string]string{}
@@ -86,13 +86,13 @@ func (s *shell) assignArray(name string, a *syntax.Assign, dict bool) {
 	v.list, v.dict, v.str, v.set = fresh.list, fresh.dict, "", true
 }
 
-// declareFlags are the options of declare and its relatives.
+// declareFlags are the options of declare, typeset, export, readonly, local and nameref.
 type declareFlags struct {
 	array, dict, integer, lower, upper, ref, readonly, export, global, print, funcs bool
-	off                                                                             bool // they are taken away
+	off                                                                             bool // + instead of -: the attributes are removed
 }
 
-// declare is export, readonly, local, declare, typeset and nameref.
+// declare executes export, readonly, local, declare, typeset and nameref.
 func (s *shell) declare(c *syntax.DeclClause) {
 	variant := c.Variant.Value
 	s.status = 0
@@ -129,12 +129,12 @@ func (s *shell) declare(c *syntax.DeclClause) {
 		s.declareOne(variant, a, flags, local)
 	}
 	if s.status == 0 && s.substStatus > 0 && (variant == "export" || variant == "readonly" || variant == "local") {
-		// As dash and bash have it: the declaration itself succeeded.
+		// As in dash and bash: the status is that of the declaration, which succeeded.
 		s.status = 0
 	}
 }
 
-// declareWords is declare for arguments that were expanded already, as after "command".
+// declareWords is declare for expanded arguments, as after "command".
 func (s *shell) declareWords(args []string) int {
 	c := &syntax.DeclClause{Variant: &syntax.Lit{Value: args[0]}}
 	for _, a := range args[1:] {
@@ -145,7 +145,7 @@ func (s *shell) declareWords(args []string) int {
 	return s.status
 }
 
-// parse reads a word of options.
+// parse parses a word of options.
 func (f *declareFlags) parse(word string) bool {
 	on := word[0] == '-'
 	for _, r := range word[1:] {
@@ -179,7 +179,7 @@ func (f *declareFlags) parse(word string) bool {
 	return true
 }
 
-// flatten gives arguments that are words the form of assignments.
+// flatten converts arguments that are words to assignments.
 func (s *shell) flatten(args []*syntax.Assign) []*syntax.Assign {
 	var out []*syntax.Assign
 	for _, a := range args {
@@ -213,7 +213,7 @@ func (s *shell) declareOne(variant string, a *syntax.Assign, f declareFlags, loc
 		s.status = s.failure(2, "%s: %s: bad variable name", variant, name)
 		return
 	}
-	// The value is expanded before the name is hidden by a local one.
+	// The value must be expanded before a local variable hides the name.
 	value, hasValue := "", !a.Naked && a.Array == nil && a.Index == nil
 	if hasValue {
 		value = s.assigned(a.Value)
@@ -258,7 +258,7 @@ func (s *shell) ownForDeclare(name string) *variable {
 	return s.vars[name]
 }
 
-// apply sets what the options say, but for readonly.
+// apply sets the attributes of a variable, except for readonly.
 func (f declareFlags) apply(v *variable) {
 	if f.off {
 		v.exported = v.exported && f.export
@@ -280,7 +280,7 @@ func (f declareFlags) apply(v *variable) {
 	}
 }
 
-// printDeclared lists variables, or functions, as commands that make them.
+// printDeclared prints variables or functions as commands that define them.
 func (s *shell) printDeclared(variant string, f declareFlags, only []*syntax.Assign) {
 	out := s.p.stream(1)
 	names := slices.Sorted(maps.Keys(s.vars))

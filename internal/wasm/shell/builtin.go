@@ -17,11 +17,11 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/wasm/shell/program"
 )
 
-// builtin is a command that changes the shell itself, or is there for speed.
+// builtin is a command that runs in the shell's process.
 type builtin func(s *shell, args []string) int
 
-// builtins are the commands of the shell itself by name. export, readonly,
-// local, declare, typeset and let are part of the language, and exec of call.
+// builtins returns the builtins by name. The parser treats export, readonly, local, declare,
+// typeset and let as part of the language, and call executes exec.
 func builtins() map[string]builtin {
 	return map[string]builtin{
 		":":         func(*shell, []string) int { return 0 },
@@ -70,12 +70,12 @@ func builtins() map[string]builtin {
 	}
 }
 
-// usage reports a mistake in a builtin's arguments.
+// usage reports wrong arguments of a builtin.
 func (s *shell) usage(name, format string, args ...any) int {
 	return s.failure(2, "%s: %s", name, fmt.Sprintf(format, args...))
 }
 
-// failure writes a message and returns a status.
+// failure writes a message and returns status.
 func (s *shell) failure(status int, format string, args ...any) int {
 	s.errorf(format, args...)
 	return status
@@ -95,7 +95,7 @@ func (s *shell) bracket(args []string) int {
 	return s.classicTest(args[1 : len(args)-1])
 }
 
-// echo is that of bash: backslashes mean something after -e only.
+// echo is bash's: it interprets backslashes with -e only.
 func (s *shell) echo(args []string) int {
 	args = args[1:]
 	newline, escapes := true, false
@@ -184,7 +184,7 @@ func (s *shell) breakLoop(args []string) int {
 	return 0
 }
 
-// sourceFile is "." and "source".
+// sourceFile implements "." and "source".
 func (s *shell) sourceFile(args []string) int {
 	if len(args) < 2 {
 		return s.usage(args[0], "filename argument required")
@@ -216,7 +216,7 @@ func (s *shell) sourceFile(args []string) int {
 	return s.status
 }
 
-// readScript reads a file that is to be executed.
+// readScript reads a script to execute.
 func (s *shell) readScript(name string) (string, error) {
 	d, err := s.p.open(s.dir, name, os.O_RDONLY, 0)
 	if err != nil {
@@ -260,8 +260,7 @@ func (s *shell) unalias(args []string) int {
 	return 0
 }
 
-// cd changes the working directory. The path is kept as it was said, with its
-// links, unless -P is given.
+// cd changes the working directory. Without -P, PWD keeps symbolic links.
 func (s *shell) cd(args []string) int {
 	physical, args := cdOptions(args)
 	dir, show := "", false
@@ -306,7 +305,7 @@ func cdOptions(args []string) (physical bool, rest []string) {
 	return physical, rest
 }
 
-// cdTarget looks a relative directory up in CDPATH.
+// cdTarget searches CDPATH for a relative directory.
 func (s *shell) cdTarget(dir string) (string, bool) {
 	paths, ok := s.get("CDPATH")
 	if ok && dir != "" && dir[0] != '/' && dir != "." && dir != ".." && !strings.HasPrefix(dir, "./") && !strings.HasPrefix(dir, "../") {
@@ -362,7 +361,8 @@ func (s *shell) builtinCmd(args []string) int {
 	return b(s, args[1:])
 }
 
-// commandCmd runs a command that is no function, or tells what a name means.
+// commandCmd implements command: it runs a command that is not a function, or describes a name (-v,
+// -V).
 func (s *shell) commandCmd(args []string) int {
 	args = args[1:]
 	show := byte(0)
@@ -390,7 +390,7 @@ func (s *shell) commandCmd(args []string) int {
 	if show != 0 {
 		status := 127
 		for _, name := range args {
-			if s.tell(name, show == 'V', path) {
+			if s.describe(name, show == 'V', path) {
 				status = 0
 			}
 		}
@@ -402,8 +402,8 @@ func (s *shell) commandCmd(args []string) int {
 	return s.external(args)
 }
 
-// tell writes what a name means as a command.
-func (s *shell) tell(name string, words bool, path string) bool {
+// describe describes a name as a command (type, command -v).
+func (s *shell) describe(name string, words bool, path string) bool {
 	meaning, file := "", ""
 	switch {
 	case s.alias[name] != "":
@@ -454,7 +454,7 @@ func (s *shell) typeCmd(args []string) int {
 				s.out(file + "\n")
 			}
 		default:
-			ok = s.tell(name, true, s.getOr("PATH", ""))
+			ok = s.describe(name, true, s.getOr("PATH", ""))
 		}
 		if !ok {
 			status = 127
@@ -579,8 +579,7 @@ func (s *shell) unsetCmd(args []string) int {
 	return 0
 }
 
-// exec replaces the shell by a program, or applies redirections to the shell
-// itself when there is none.
+// exec replaces the shell by a program. Without a program, it applies redirections to the shell.
 func (s *shell) exec(args []string, assigns []*syntax.Assign, redirs []*syntax.Redirect) {
 	for len(args) > 0 && strings.HasPrefix(args[0], "-") {
 		if args[0] == "-a" && len(args) > 1 {
@@ -601,5 +600,5 @@ func (s *shell) exec(args []string, assigns []*syntax.Assign, redirs []*syntax.R
 		}
 		return
 	}
-	s.withAssigns(assigns, func() { s.become(args) })
+	s.withAssigns(assigns, func() { s.replaceWith(args) })
 }

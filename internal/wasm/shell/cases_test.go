@@ -7,7 +7,7 @@ type shellCase struct {
 	script string
 }
 
-// fixtures are the files that every script finds in its working directory.
+// fixtures are the files in the working directory of every script.
 var fixtures = map[string]string{
 	"words.txt":    "pear\napple\nfig\nbanana\napple\ncherry\nfig\n",
 	"nums.txt":     "10\n9\n2\n33\n1\n-4\n2.5\n",
@@ -239,7 +239,7 @@ changed' left.txt; sed '1i first' left.txt; sed '$a last' left.txt; sed '2c new'
 	{name: "devices", script: `cat /dev/null; echo x > /dev/null; head -c 3 /dev/zero | od -An -tx1; echo a | cat /dev/stdin; echo b > /dev/stdout; echo c | tee /dev/stderr 2>/dev/null; (echo full > /dev/full) 2>/dev/null; echo $?; head -c 8 /dev/urandom | wc -c; test -c /dev/null && echo char; echo d | sed p /dev/fd/0`},
 	{name: "env and nohup", script: `env FOO=bar sh -c 'echo $FOO'; env -u HOME sh -c 'echo ${HOME-none}' | head -c0; env -i sh -c 'echo ${FOO-unset}'; env nope-x 2>/dev/null; echo $?; nice echo n; FOO=1 env | grep ^FOO; env -i A=1 B=2 env | sort`},
 
-	// What people write.
+	// Scripts as people write them.
 	{name: "word frequency", script: `tr -cs 'A-Za-z' '\n' < poem.txt | tr A-Z a-z | sort | uniq -c | sort -rn | head -n 3`},
 	{name: "loop over files", script: `for f in *.txt; do n=$(wc -l < "$f"); echo "$f $n"; done | sort -k2,2nr -k1,1 | head -n 3`},
 	{name: "parse configuration", script: `while IFS='=' read -r k v; do case $k in \#*|\[*|'') continue;; esac; k=$(echo $k); echo "$k->${v# }"; done < conf.ini`},

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// dependencies are the packages that this one is built from.
+// dependencies returns the packages on which this one depends.
 func dependencies(t *testing.T) map[string]bool {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", ".").Output()

@@ -13,15 +13,15 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/wasm/memfs"
 )
 
-// handle is what a descriptor leads to. Reads and writes end with the context.
+// handle is an open file, pipe or stream. Reads and writes end with the context.
 type handle interface {
 	read(ctx context.Context, p []byte) (int, error)
 	write(ctx context.Context, p []byte) (int, error)
 	close()
 }
 
-// desc is an open handle, shared by all descriptors that were duplicated from
-// one, in any process. The last that is closed closes the handle.
+// desc is an open handle, shared by all duplicates of a descriptor in all processes. The last close
+// closes the handle.
 type desc struct {
 	handle
 	refs atomic.Int32
@@ -44,10 +44,10 @@ func (d *desc) release() {
 	}
 }
 
-// descs are the descriptors of a process by number.
+// descs maps descriptor numbers of a process to open handles.
 type descs map[int]*desc
 
-// set makes d, which it takes over, the descriptor n.
+// set makes d descriptor n and takes ownership of d.
 func (t descs) set(n int, d *desc) {
 	if old := t[n]; old != nil {
 		old.release()
@@ -63,7 +63,7 @@ func (t descs) unset(n int) {
 	}
 }
 
-// clone duplicates all.
+// clone duplicates all descriptors.
 func (t descs) clone() descs {
 	c := maps.Clone(t)
 	for _, d := range c {
@@ -85,23 +85,22 @@ func (h fileHandle) read(_ context.Context, p []byte) (int, error)  { return h.R
 func (h fileHandle) write(_ context.Context, p []byte) (int, error) { return h.Write(p) }
 func (h fileHandle) close()                                         { _ = h.Close() }
 
-// noHandle is /dev/null, also where a file system has none.
+// noHandle is /dev/null. It does not need a device in the file system.
 type noHandle struct{}
 
 func (noHandle) read(context.Context, []byte) (int, error)      { return 0, io.EOF }
 func (noHandle) write(_ context.Context, p []byte) (int, error) { return len(p), nil }
 func (noHandle) close()                                         {}
 
-// inputHandle is a reader from outside. What was read from it and not asked for
-// yet is kept, so that processes can share it. A Read that is under way when
-// nobody waits any more goes on until it returns.
+// inputHandle is a reader of the caller. Processes share it: what was read and not consumed is
+// buffered. A Read in progress continues after its context has ended.
 type inputHandle struct {
 	r io.Reader
 
 	mu      sync.Mutex
 	buf     []byte
 	err     error
-	reading chan struct{} // closed when the Read under way has returned
+	reading chan struct{} // closed when the Read in progress has returned
 }
 
 func (h *inputHandle) read(ctx context.Context, p []byte) (int, error) {
@@ -143,8 +142,8 @@ func (h *inputHandle) fill(done chan struct{}) {
 func (h *inputHandle) write(context.Context, []byte) (int, error) { return 0, syscall.EBADF }
 func (h *inputHandle) close()                                     {}
 
-// outputHandle is a writer from outside, which is never called concurrently.
-// That it fails means that nobody reads any more.
+// outputHandle is a writer of the caller. Calls of it are serialized. An error of it is treated as
+// a closed pipe.
 type outputHandle struct {
 	w  io.Writer
 	mu *sync.Mutex
@@ -186,7 +185,7 @@ func (h *bufferHandle) write(_ context.Context, p []byte) (int, error) {
 
 func (h *bufferHandle) close() { close(h.done) }
 
-// textHandle is the text of a here-document.
+// textHandle is the content of a here-document.
 type textHandle struct {
 	mu   sync.Mutex
 	text []byte

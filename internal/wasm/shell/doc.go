@@ -1,29 +1,24 @@
-// Package shell is a shell that needs no operating system: it runs scripts
-// over a [memfs.FS], with utilities that are Go functions. It is what "sh"
-// means in a sandbox of WebAssembly.
+// Package shell is a POSIX shell without an operating system. It runs scripts on a [memfs.FS]; its
+// utilities are Go functions. It is the program "sh" in a sandbox of the wasm driver.
 //
-// The language is that of POSIX with the most used parts of bash: arrays, [[,
-// ((, local, here-strings, brace expansion, process substitution, pipefail.
-// mvdan.cc/sh/v3/syntax parses it; the evaluation is this package's own, since
-// it has to answer for what a script can reach.
+// The language is POSIX with the most used extensions of bash: arrays, [[, ((, local, here-strings,
+// brace expansion, process substitution, pipefail. mvdan.cc/sh/v3/syntax parses it. The interpreter
+// is this package's own, because that module's interpreter uses pipes and files of the host.
 //
-// What it promises:
+// # Invariants
 //
-//   - Nothing of the host is reachable. No file, process, environment variable,
-//     user name, host name, process id or clock but the time of day. The
-//     package does not start programs and opens nothing; a script sees
-//     [Config].FS, Config.Env and the streams it is given.
-//   - It behaves like processes. Pipelines, subshells and jobs run at the same
-//     time, each with its own variables, directory and descriptors; a pipe holds
-//     64 KiB and then holds its writer; a writer without readers ends as by
-//     SIGPIPE; kill, trap and wait work between them. Nothing outlives [Run].
-//   - It is bounded. [Limits] hold for processes, descriptors, nesting and the
-//     length of values. What goes beyond fails in the script, as it does at the
-//     limits of a kernel.
-//   - It ends when its context does, at once unless it is inside a program
-//     that does not look at its own.
+//   - Scripts cannot access the host: no file, process, environment variable, user name, host name
+//     or process id, and no clock except the time of day. The package starts no programs and opens
+//     no files. A script sees [Config].FS, Config.Env and the given streams.
+//   - Processes behave as on Unix. Pipelines, subshells and jobs run concurrently, each with its
+//     own variables, working directory and descriptors. A pipe holds 64 KiB and then blocks its
+//     writer. A write to a pipe without a reader ends the process with SIGPIPE. kill, trap and wait
+//     work between processes. All processes end before [Run] returns.
+//   - Resources are bounded. [Limits] bound processes, descriptors, nesting and the length of
+//     values. A script that exceeds one fails, as at a limit of a kernel.
+//   - All processes end with the context: at once, except for a program that ignores its own
+//     context.
 //
-// What it does not do: job control with a terminal, SIGSTOP, and aliases beyond
-// words. What a script may use of memory in all is the business of whoever runs
-// it: [Run] is meant for a process with limits of its own.
+// Not supported are job control with a terminal, SIGSTOP, and aliases for more than words. The
+// total memory of a script is not bounded: call [Run] in a process with limits of its own.
 package shell

@@ -12,8 +12,7 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/test/testenv"
 )
 
-// Whatever a script tries, what is on the host stays there, and nothing new
-// comes to it.
+// A script cannot read or change anything of the host.
 func TestNothingOfTheHostIsReachable(t *testing.T) {
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
@@ -50,7 +49,7 @@ func TestNothingOfTheHostIsReachable(t *testing.T) {
 		`ulimit -a`, `hostname; uname -a; id; whoami; cat /etc/hostname`, `kill -9 1`, `kill -9 ` + strconv.Itoa(os.Getpid()), `kill -9 -1`, `echo $PPID $$`, `ps; jobs`,
 	} {
 		t.Run(script, func(t *testing.T) {
-			// H is the directory, but for what is written as HOST.
+			// H is the host's directory; HOST is replaced separately.
 			text := strings.ReplaceAll(script, "H/", host+"/")
 			text = strings.NewReplacer(" H ", " "+host+" ", "=H;", "="+host+";", "=H:", "="+host+":", "=H ", "="+host+" ", "..H", ".."+host, "rH/", "r"+host+"/").Replace(text)
 			if rest, ok := strings.CutSuffix(text, " H"); ok {
@@ -83,7 +82,7 @@ func TestNothingOfTheHostIsReachable(t *testing.T) {
 	}
 }
 
-// What is not linked cannot be called.
+// The package does not depend on packages that can start programs or open connections.
 func TestThePackageCannotStartProgramsOrOpenConnections(t *testing.T) {
 	testenv.Need(t, testenv.GoTool)
 	deps := dependencies(t)

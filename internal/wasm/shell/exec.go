@@ -22,15 +22,15 @@ func (s *shell) stmts(list []*syntax.Stmt) {
 	}
 }
 
-// tested runs a list whose failure is asked for.
-func (s *shell) tested(list []*syntax.Stmt) bool {
+// runCondition runs a condition: a list whose failure does not end the shell under -e.
+func (s *shell) runCondition(list []*syntax.Stmt) bool {
 	s.condition++
 	defer func() { s.condition-- }()
 	s.stmts(list)
 	return s.status == 0
 }
 
-// nest counts how deep the evaluation is and returns what undoes it.
+// nest increments the depth of evaluation and returns the function that decrements it.
 func (s *shell) nest() func() {
 	s.depth++
 	if s.depth > s.sys.limits.Depth {
@@ -72,8 +72,8 @@ func (s *shell) stmt(st *syntax.Stmt) {
 	}
 }
 
-// failsShell reports whether -e looks at a command's status. That of the others
-// is the status of a command inside them that was looked at.
+// failsShell reports whether -e applies to a command's status. The status of other commands is that
+// of an inner command, to which -e was applied.
 func failsShell(c syntax.Command) bool {
 	switch c := c.(type) {
 	case nil, *syntax.CallExpr, *syntax.Subshell, *syntax.TestClause, *syntax.ArithmCmd, *syntax.DeclClause, *syntax.LetClause:
@@ -84,7 +84,7 @@ func failsShell(c syntax.Command) bool {
 	return false
 }
 
-// failed does what is to be done after a failure that nobody asked for.
+// failed handles the failure of a command: the ERR trap and -e.
 func (s *shell) failed() {
 	if action := s.traps[sigERR]; action != "" && !s.inTrap {
 		s.trapAction(action)
@@ -114,8 +114,8 @@ func (s *shell) background(st *syntax.Stmt) {
 	sub.start(func() { sub.job(&copied) })
 }
 
-// job runs a statement in the subshell that was made for it. A subshell or a program
-// as the whole job gets no other process, so that signals for the job reach it.
+// job runs a statement in the subshell that was created for it. A subshell or a program that is the
+// whole job runs in the same process, so that signals for the job reach it.
 func (s *shell) job(st *syntax.Stmt) {
 	inner, ok := st.Cmd.(*syntax.Subshell)
 	if !ok || st.Negated {
@@ -139,7 +139,7 @@ func redirectsInput(st *syntax.Stmt) bool {
 	})
 }
 
-// printed is the source of a node on one line.
+// printed returns the source of a node on one line.
 func printed(n syntax.Node) string {
 	var b strings.Builder
 	if err := syntax.NewPrinter(syntax.SingleLine(true)).Print(&b, n); err != nil {
@@ -213,10 +213,10 @@ func (s *shell) binary(c *syntax.BinaryCmd) {
 	}
 }
 
-// pipeline runs all parts at once, each in a subshell.
+// pipeline runs all parts concurrently, each in a subshell.
 func (s *shell) pipeline(c *syntax.BinaryCmd) {
 	var parts []*syntax.Stmt
-	var both []bool // the part's errors go into the pipe too
+	var both []bool // standard error is also piped (|&)
 	for {
 		parts = append(parts, c.Y)
 		both = append(both, c.Op == syntax.PipeAll)
@@ -273,7 +273,7 @@ func (s *shell) pipeline(c *syntax.BinaryCmd) {
 func (s *shell) ifClause(c *syntax.IfClause) {
 	for ; c != nil; c = c.Else {
 		// An else has no condition.
-		if len(c.Cond) == 0 || s.tested(c.Cond) {
+		if len(c.Cond) == 0 || s.runCondition(c.Cond) {
 			if s.flow == flowNone {
 				s.stmts(c.Then)
 			}
@@ -292,7 +292,7 @@ func (s *shell) while(c *syntax.WhileClause) {
 	status := 0
 	for {
 		s.p.check()
-		ok := s.tested(c.Cond)
+		ok := s.runCondition(c.Cond)
 		if s.flow != flowNone {
 			if s.leaveLoop() {
 				break
@@ -313,8 +313,8 @@ func (s *shell) while(c *syntax.WhileClause) {
 	}
 }
 
-// leaveLoop takes notice of break, continue and return in a loop's body and
-// reports whether the loop ends.
+// leaveLoop processes break, continue and return in the body of a loop and reports whether the loop
+// ends.
 func (s *shell) leaveLoop() bool {
 	switch {
 	case s.flow == flowReturn:
@@ -370,7 +370,7 @@ func (s *shell) forClause(c *syntax.ForClause) {
 	}
 }
 
-// selectLoop shows a menu and runs the body for each answer.
+// selectLoop implements select: it prints a menu and runs the body for each answer.
 func (s *shell) selectLoop(name string, items []string, body []*syntax.Stmt) {
 	menu := true
 	for {
@@ -429,7 +429,7 @@ func (s *shell) caseClause(c *syntax.CaseClause) {
 	}
 }
 
-// matches matches a word with a pattern.
+// matches reports whether a pattern matches a word.
 func (s *shell) matches(pattern, word string) bool {
 	return glob.Compile(pattern, glob.Options{Extended: true, Fold: s.opts.nocasematch}).Match(word)
 }
@@ -448,8 +448,7 @@ func (s *shell) timeClause(c *syntax.TimeClause) {
 	fmt.Fprintf(s.p.stream(2), "\nreal\t%dm%.3fs\nuser\t0m0.000s\nsys\t0m0.000s\n", minutes, took.Seconds()-float64(minutes)*60)
 }
 
-// call runs a simple command: assignments alone, a function, a builtin or a
-// program.
+// call runs a simple command: assignments only, a function, a builtin or a program.
 func (s *shell) call(c *syntax.CallExpr, redirs []*syntax.Redirect) {
 	s.substStatus = -1
 	defer s.closeSubsts(len(s.procSubsts))
@@ -486,8 +485,7 @@ func (s *shell) call(c *syntax.CallExpr, redirs []*syntax.Redirect) {
 	s.lastArg = args[len(args)-1]
 }
 
-// closeSubsts closes the streams of process substitutions that were made since
-// there were n.
+// closeSubsts closes the streams of all process substitutions after the first n.
 func (s *shell) closeSubsts(n int) {
 	for _, fd := range s.procSubsts[n:] {
 		s.p.fds.unset(fd)
@@ -508,14 +506,14 @@ func (s *shell) dispatch(args []string) {
 		return
 	}
 	if last {
-		s.become(args)
+		s.replaceWith(args)
 	}
 	s.status = s.external(args)
 	s.p.check()
 }
 
-// become replaces the shell by a program in the same process. It does not return.
-func (s *shell) become(args []string) {
+// replaceWith replaces the shell by a program in the same process. It does not return.
+func (s *shell) replaceWith(args []string) {
 	s.p.sigMu.Lock()
 	s.p.handled, s.p.pending, s.p.ignored = nil, nil, s.ignoredSignals()
 	s.p.sigMu.Unlock()
@@ -524,7 +522,7 @@ func (s *shell) become(args []string) {
 	panic(exited{s.status})
 }
 
-// withAssigns gives f variables that it passes on, and takes them away after.
+// withAssigns runs f with exported variables, and restores them afterwards.
 func (s *shell) withAssigns(assigns []*syntax.Assign, f func()) {
 	if len(assigns) == 0 {
 		f()
@@ -569,7 +567,7 @@ func (s *shell) callFunc(args []string, body *syntax.Stmt) {
 	}
 }
 
-// trace writes a command before it runs, for set -x.
+// trace prints a command before it runs (set -x).
 func (s *shell) trace(text string, assigns ...*syntax.Assign) {
 	if !s.opts.xtrace {
 		return
@@ -588,7 +586,7 @@ func quoteAll(args []string) []string {
 	return q
 }
 
-// aliased replaces first words that are aliases.
+// aliased replaces aliases at the beginning of a command.
 func (s *shell) aliased(words []*syntax.Word) []*syntax.Word {
 	if len(s.alias) == 0 {
 		return words
@@ -613,7 +611,7 @@ func (s *shell) aliased(words []*syntax.Word) []*syntax.Word {
 	return words
 }
 
-// runTraps runs the traps of signals that came.
+// runTraps runs the traps of pending signals.
 func (s *shell) runTraps() {
 	if s.inTrap {
 		return
@@ -623,7 +621,7 @@ func (s *shell) runTraps() {
 	}
 }
 
-// trapAction runs the text of a trap; the status stays.
+// trapAction runs the action of a trap and preserves the status.
 func (s *shell) trapAction(action string) {
 	status := s.status
 	s.inTrap, s.trapStatus = true, status

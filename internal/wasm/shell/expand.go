@@ -14,14 +14,13 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/wasm/shell/glob"
 )
 
-// piece is a part of a field. What is quoted is not split, and nothing in it is
-// special in a pattern.
+// piece is a part of a field. A quoted part is not split and has no special characters of patterns.
 type piece struct {
 	text   string
 	quoted bool
 }
 
-// fieldBuilder collects the fields that one word becomes.
+// fieldBuilder collects the fields into which one word expands.
 type fieldBuilder struct {
 	out   [][]piece
 	cur   []piece
@@ -42,8 +41,8 @@ func (b *fieldBuilder) add(text string, quoted bool) {
 	b.has = true
 }
 
-// flush ends the current field; an empty one only counts if it is forced or
-// was quoted.
+// flush ends the current field. It drops an empty field, unless force is set or the field was
+// quoted.
 func (b *fieldBuilder) flush(force bool) {
 	if b.has || force {
 		if len(b.out) >= b.s.sys.limits.Words {
@@ -54,7 +53,7 @@ func (b *fieldBuilder) flush(force bool) {
 	b.cur, b.has = nil, false
 }
 
-// value adds the result of an unquoted expansion, split by IFS.
+// value adds the result of an unquoted expansion, split at IFS.
 func (b *fieldBuilder) value(v string) {
 	if !b.split || b.ifs == "" {
 		b.add(v, false)
@@ -69,7 +68,7 @@ func (b *fieldBuilder) value(v string) {
 	if i > 0 {
 		ended := b.has
 		b.flush(false)
-		if ended && i < len(v) && isSep(v[i]) { // blanks and another separator end one field
+		if ended && i < len(v) && isSep(v[i]) { // white space and one other separator end one field
 			for i++; i < len(v) && isSpace(v[i]); i++ {
 			}
 		}
@@ -102,8 +101,8 @@ func (s *shell) newBuilder(split bool) *fieldBuilder {
 	return &fieldBuilder{s: s, split: split, ifs: s.getOr("IFS", " \t\n")}
 }
 
-// fields expands words as the arguments of a command: braces, variables and
-// commands, splitting, paths.
+// fields expands the words of a command: braces, variables, command substitutions, field splitting,
+// pathnames.
 func (s *shell) fields(words ...*syntax.Word) []string {
 	var out []string
 	for _, w := range words {
@@ -134,13 +133,13 @@ func (s *shell) fieldsNoSplit(w *syntax.Word) []string {
 	return out
 }
 
-// literal expands a word to one string, without splitting and paths.
+// literal expands a word to one string, without field splitting and pathnames.
 func (s *shell) literal(w *syntax.Word) string { return joined(s.single(w, wordPlain)) }
 
-// assigned expands a word after a "=".
+// assigned expands the value of an assignment.
 func (s *shell) assigned(w *syntax.Word) string { return joined(s.single(w, wordAssigned)) }
 
-// document expands the text of a here-document.
+// document expands the content of a here-document.
 func (s *shell) document(w *syntax.Word) string {
 	b := s.newBuilder(false)
 	s.quotedParts(b, w.Parts, true)
@@ -173,7 +172,7 @@ func joined(f []piece) string {
 	return b.String()
 }
 
-// pattern expands a word to a pattern: what is quoted stands for itself.
+// pattern expands a word to a pattern. Quoted characters match literally.
 func (s *shell) pattern(w *syntax.Word) string { return asPattern(s.single(w, wordPlain)) }
 
 func asPattern(f []piece) string {
@@ -188,7 +187,7 @@ func asPattern(f []piece) string {
 	return b.String()
 }
 
-// regex expands a word to a regular expression: what is quoted stands for itself.
+// regex expands a word to a regular expression. Quoted characters match literally.
 func (s *shell) regex(w *syntax.Word) string {
 	var b strings.Builder
 	for _, p := range s.single(w, wordPlain) {
@@ -202,7 +201,7 @@ func (s *shell) regex(w *syntax.Word) string {
 	return b.String()
 }
 
-// paths expands a field as a pattern of paths, if it is one.
+// paths expands a field to the pathnames that match it.
 func (s *shell) paths(f []piece) []string {
 	text := joined(f)
 	if s.opts.noglob {
@@ -231,7 +230,7 @@ func (s *shell) paths(f []piece) []string {
 	return []string{text}
 }
 
-// wordMode is where a word stands.
+// wordMode is the context of a word.
 type wordMode uint8
 
 const (
@@ -239,7 +238,7 @@ const (
 	wordAssigned
 )
 
-// expandWord expands a word that is not in quotes.
+// expandWord expands a word outside of quotes.
 func (s *shell) expandWord(b *fieldBuilder, w *syntax.Word, mode wordMode) {
 	for i, part := range w.Parts {
 		if lit, ok := part.(*syntax.Lit); ok && (i == 0 || mode == wordAssigned) {
@@ -279,7 +278,7 @@ func (s *shell) part(b *fieldBuilder, part syntax.WordPart) {
 	}
 }
 
-// addLit adds literal text in which a backslash quotes the next character.
+// addLit adds literal text. A backslash quotes the next character.
 func addLit(b *fieldBuilder, text string) {
 	for {
 		i := strings.IndexByte(text, '\\')
@@ -302,8 +301,8 @@ func addLit(b *fieldBuilder, text string) {
 	}
 }
 
-// litWithTilde is addLit for text that may begin with a home directory; in an
-// assignment also after colons.
+// litWithTilde is addLit with tilde expansion at the beginning of a word, and in an assignment also
+// after colons.
 func (s *shell) litWithTilde(b *fieldBuilder, text string, first, last bool, mode wordMode) {
 	for {
 		if first && strings.HasPrefix(text, "~") {
@@ -334,7 +333,7 @@ func (s *shell) litWithTilde(b *fieldBuilder, text string, first, last bool, mod
 	}
 }
 
-// home is the directory that ~name stands for.
+// home returns the directory for ~name.
 func (s *shell) home(name string) (string, bool) {
 	switch name {
 	case "":
@@ -359,8 +358,8 @@ func (s *shell) home(name string) (string, bool) {
 	return "", false
 }
 
-// quotedParts expands what stands in double quotes, or in a here-document,
-// where a double quote is nothing special.
+// quotedParts expands the content of double quotes, or of a here-document (doc), where double
+// quotes are literal.
 func (s *shell) quotedParts(b *fieldBuilder, parts []syntax.WordPart, doc bool) {
 	special := "$`\"\\"
 	if doc {
@@ -411,8 +410,7 @@ func unescape(text, special string) string {
 	return b.String()
 }
 
-// substitute runs a command substitution and returns its output without the
-// newlines at the end.
+// substitute runs a command substitution and returns its output without trailing newlines.
 func (s *shell) substitute(c *syntax.CmdSubst) string {
 	defer s.nest()()
 	sub := s.mustFork()
@@ -434,7 +432,7 @@ func (s *shell) substitute(c *syntax.CmdSubst) string {
 		}
 	})
 	select {
-	case <-h.done: // also jobs that it left have closed the output
+	case <-h.done: // background jobs have closed the output, too
 	case <-s.p.ctx.Done():
 	}
 	s.p.check()
@@ -448,7 +446,7 @@ func isFileSubst(list []*syntax.Stmt) bool {
 	return len(list) == 1 && list[0].Cmd == nil && len(list[0].Redirs) == 1 && list[0].Redirs[0].Op == syntax.RdrIn
 }
 
-// copyFile copies the file of $(<file) to the standard output.
+// copyFile copies the file of $(<file) to standard output.
 func (s *shell) copyFile(st *syntax.Stmt) {
 	undo, ok := s.redirect(st.Redirs)
 	defer undo()
@@ -459,8 +457,8 @@ func (s *shell) copyFile(st *syntax.Stmt) {
 	}
 }
 
-// procSubst runs a process substitution and returns the path of its stream.
-// The other end is a pipe in memory; it is closed with the shell.
+// procSubst runs a process substitution and returns the path of its descriptor, one end of a pipe.
+// It is closed with the shell.
 func (s *shell) procSubst(p *syntax.ProcSubst) string {
 	if p.Op == syntax.CmdInTemp {
 		s.fatal(2, "=(…) is not supported")
@@ -503,8 +501,7 @@ func (s *shell) braces(w *syntax.Word) []*syntax.Word {
 	return s.expandBraces(copied)
 }
 
-// expandBraces makes the words of a word with brace expansions in it, the
-// first one varying slowest.
+// expandBraces returns the brace expansions of a word. The first one varies slowest.
 func (s *shell) expandBraces(w *syntax.Word) []*syntax.Word {
 	i := slices.IndexFunc(w.Parts, func(p syntax.WordPart) bool { _, ok := p.(*syntax.BraceExp); return ok })
 	if i < 0 {
@@ -533,7 +530,7 @@ func (s *shell) expandBraces(w *syntax.Word) []*syntax.Word {
 	return out
 }
 
-// sequence makes the words of {a..b..step}.
+// sequence returns the words of {a..b..step}.
 func (s *shell) sequence(b *syntax.BraceExp) []*syntax.Word {
 	from, to := b.Elems[0].Lit(), b.Elems[1].Lit()
 	lo, err1 := strconv.Atoi(from)
@@ -571,13 +568,13 @@ func (s *shell) sequence(b *syntax.BraceExp) []*syntax.Word {
 	return out
 }
 
-// padded reports whether a number is written with zeros in front.
+// padded reports whether a number has leading zeros.
 func padded(n string) bool {
 	n = strings.TrimPrefix(n, "-")
 	return len(n) > 1 && n[0] == '0'
 }
 
-// expandPath finds the paths that match a pattern, in order.
+// expandPath returns the paths that match a pattern, sorted.
 func (s *shell) expandPath(pattern string) []string {
 	prefix := ""
 	if strings.HasPrefix(pattern, "/") {
@@ -588,7 +585,7 @@ func (s *shell) expandPath(pattern string) []string {
 	parts := splitPattern(pattern)
 	for i, part := range parts {
 		last := i == len(parts)-1
-		if part == "" { // a slash at the end: directories only
+		if part == "" { // a trailing slash: directories only
 			found = slices.DeleteFunc(found, func(p string) bool { return !s.isDir(p) })
 			continue
 		}
@@ -606,7 +603,7 @@ func (s *shell) expandPath(pattern string) []string {
 	return found
 }
 
-// splitPattern cuts a pattern at slashes that are not in brackets or groups.
+// splitPattern splits a pattern at slashes outside of brackets and groups.
 func splitPattern(p string) []string {
 	var parts []string
 	depth, start := 0, 0
@@ -637,8 +634,8 @@ func (s *shell) isDir(p string) bool {
 	return err == nil && info.IsDir()
 }
 
-// expandPart matches one name of a path below base. Results that are not last
-// end with a slash.
+// expandPart matches one component of a path below base. If it is not the last component, the
+// results end with a slash.
 func (s *shell) expandPart(base, part string, last bool) []string {
 	slash := "/"
 	if last {
@@ -685,7 +682,7 @@ func (s *shell) expandPart(base, part string, last bool) []string {
 	return out
 }
 
-// below lists everything under base, for "**".
+// below returns everything below base, for "**".
 func (s *shell) below(base string, last bool) []string {
 	out := []string{}
 	if !last || base != "" {

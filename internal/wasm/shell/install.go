@@ -9,13 +9,12 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/wasm/shell/tools"
 )
 
-// marker is the interpreter of a file that stands for a program: the rest of
-// its line is the program's name.
+// marker is the interpreter of a file that represents a program: the line is "#!program NAME".
 const marker = "program"
 
-// Install fills an empty file system with what programs expect: the usual
-// directories, devices, a user, and a file in /usr/bin for each utility and
-// each of programs, so that commands are found, listed and removed as usual.
+// Install creates what programs expect in an empty file system: the usual directories, devices, a
+// user, and a file in /usr/bin for each utility and each of programs. Commands are thus found,
+// listed and removed as files.
 func Install(f *memfs.FS, programs map[string]Program) error {
 	for _, d := range []struct {
 		path string

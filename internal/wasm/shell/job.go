@@ -19,10 +19,10 @@ func (s *shell) jobsCmd(args []string) int {
 		state := "Running"
 		select {
 		case <-j.p.done:
-			if j.told {
+			if j.reported {
 				continue
 			}
-			j.told = true
+			j.reported = true
 			state = "Done"
 		default:
 		}
@@ -35,7 +35,7 @@ func (s *shell) jobsCmd(args []string) int {
 	return 0
 }
 
-// findJob finds a job by %number, %%, %+, %- or process number.
+// findJob returns a job by %number, %%, %+, %- or process id.
 func (s *shell) findJob(spec string) *job {
 	if rest, ok := strings.CutPrefix(spec, "%"); ok {
 		n := len(s.jobs)
@@ -90,7 +90,7 @@ func (s *shell) waitCmd(args []string) int {
 	return status
 }
 
-// await waits for one job; not ok is that a signal came first.
+// await waits for one job. ok is false if a signal arrived first.
 func (s *shell) await(j *job) (status int, ok bool) {
 	select {
 	case <-j.p.done:
@@ -100,17 +100,17 @@ func (s *shell) await(j *job) (status int, ok bool) {
 	select {
 	case <-j.p.done:
 		return j.p.status, true
-	case <-s.p.poke:
+	case <-s.p.signaled:
 		sigs := s.p.takePending()
 		for _, sig := range sigs {
 			s.trapAction(s.traps[sig])
 		}
-		if len(sigs) == 0 { // a trap that ran already
+		if len(sigs) == 0 { // its trap has already run
 			return s.await(j)
 		}
 		return 128 + int(sigs[0]), false
 	case <-s.p.ctx.Done():
-		panic(s.p.death())
+		panic(s.p.killedBy())
 	}
 }
 
@@ -131,11 +131,11 @@ func (s *shell) waitAny() int {
 		s.jobs = slices.DeleteFunc(s.jobs, func(other *job) bool { return other == j })
 		return j.p.status
 	case <-s.p.ctx.Done():
-		panic(s.p.death())
+		panic(s.p.killedBy())
 	}
 }
 
-// kill sends a signal to processes of the same Run.
+// kill implements kill. It reaches processes of the same Run only.
 func (s *shell) kill(args []string) int {
 	args = args[1:]
 	sig := sigTERM
@@ -180,7 +180,7 @@ func (s *shell) kill(args []string) int {
 	return status
 }
 
-// killTarget finds a process; not ok is an argument that names none.
+// killTarget returns the process for an argument. ok is false if the argument is malformed.
 func (s *shell) killTarget(a string) (*process, bool) {
 	if strings.HasPrefix(a, "%") {
 		if j := s.findJob(a); j != nil {
@@ -215,7 +215,7 @@ func (s *shell) killList(args []string) int {
 	return 0
 }
 
-// trap sets what is done at a signal or at the shell's end.
+// trap implements trap.
 func (s *shell) trap(args []string) int {
 	args = args[1:]
 	if len(args) > 0 && args[0] == "--" {
@@ -226,7 +226,7 @@ func (s *shell) trap(args []string) int {
 	}
 	if len(args) == 0 || args[0] == "-p" {
 		traps := s.traps
-		if s.outerTraps != nil { // $(trap) tells those of its shell
+		if s.outerTraps != nil { // $(trap) prints the traps of the parent shell
 			traps = s.outerTraps
 		}
 		for _, sig := range slices.Sorted(maps.Keys(traps)) {
@@ -271,9 +271,8 @@ func (s *shell) setTrap(sig signal, action string, reset bool) {
 	s.p.handled[sig] = !reset && action != ""
 }
 
-// readLine reads from descriptor 0 up to a delimiter, byte by byte so that what
-// follows is left for others. A file is read ahead and sought back. limit >= 0
-// ends it after so many bytes.
+// readLine reads from descriptor 0 up to a delimiter, and leaves what follows to other processes:
+// it reads single bytes, or seeks back in a file. limit >= 0 bounds the bytes.
 func (s *shell) readLine(delim byte, keep bool, limit int) (line []byte, ok bool) {
 	in := s.p.stream(0)
 	buf := make([]byte, 1)

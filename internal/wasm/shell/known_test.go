@@ -2,7 +2,7 @@ package shell
 
 import "testing"
 
-// Utilities that a host need not have, with the output that they have there.
+// Utilities that a host may lack are compared with known output.
 func TestUtilitiesWithoutAReference(t *testing.T) {
 	for _, c := range []struct {
 		script, want string

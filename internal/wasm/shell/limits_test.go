@@ -102,7 +102,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// slowWriter takes one write at a time, when it is told to.
+// slowWriter blocks each write until the test permits it.
 type slowWriter struct {
 	next  chan bool
 	wrote int
@@ -116,8 +116,7 @@ func (w *slowWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// A reader that does not read holds the writers back: they stand still with a
-// full pipe, whatever the program would like to write.
+// If the reader does not read, a full pipe blocks its writers.
 func TestBackPressure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &slowWriter{next: make(chan bool)}

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// optionNames are the options of set with their letters, 0 for none.
+// optionNames are the options of set with their letters; 0 means no letter.
 var optionNames = []struct {
 	name   string
 	letter byte
@@ -24,7 +24,7 @@ var optionNames = []struct {
 	{"xtrace", 'x', func(o *options) *bool { return &o.xtrace }},
 }
 
-// shoptNames are the options of shopt that mean something here.
+// shoptNames are the options of shopt with an effect.
 var shoptNames = []struct {
 	name  string
 	field func(*options) *bool
@@ -57,7 +57,7 @@ func (o *options) byLetter(letter byte) *bool {
 	return nil
 }
 
-// letters is the value of $-.
+// letters returns the value of $-.
 func (o *options) letters() string {
 	text := ""
 	for _, n := range optionNames {
@@ -68,7 +68,7 @@ func (o *options) letters() string {
 	return text
 }
 
-// set is the builtin: options and parameters.
+// set implements set: options and positional parameters.
 func (s *shell) set(args []string) int {
 	if len(args) == 1 {
 		for _, name := range slices.Sorted(maps.Keys(s.vars)) {
@@ -88,8 +88,8 @@ func (s *shell) set(args []string) int {
 	return 0
 }
 
-// setOptions reads options as set and the shell itself have them. What follows
-// is returned, nil when there is nothing.
+// setOptions parses the options of set and of the shell. It returns the remaining arguments, or nil
+// if there are none.
 func (s *shell) setOptions(args []string) ([]string, error) {
 	for len(args) > 0 {
 		a := args[0]
@@ -121,7 +121,7 @@ func (s *shell) setOptions(args []string) ([]string, error) {
 			switch {
 			case opt != nil:
 				*opt = on
-			case strings.IndexByte("bhmEPTBi", a[i]) < 0: // of no effect here
+			case strings.IndexByte("bhmEPTBi", a[i]) < 0: // accepted without effect
 				return nil, fmt.Errorf("-%c: no such option", a[i])
 			}
 		}
@@ -143,7 +143,7 @@ func (s *shell) listOptions(words bool) {
 	}
 }
 
-// shopt is the builtin of bash; options without effect here can be set, too.
+// shopt implements bash's shopt. It also accepts options that have no effect here.
 func (s *shell) shopt(args []string) int {
 	mode, quiet := byte(0), false
 	args = args[1:]

@@ -13,13 +13,12 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/wasm/shell/glob"
 )
 
-// expansion is the value of a parameter while it is expanded: one string, or a
-// list for $@ and arrays.
+// expansion is the value of a parameter during expansion: one string, or a list for $@ and arrays.
 type expansion struct {
 	set    bool
 	list   []string
 	isList bool
-	star   bool // a list that becomes one string in quotes
+	star   bool // a list that is joined to one string in quotes ($*)
 }
 
 func scalar(v string, set bool) expansion { return expansion{set: set, list: []string{v}} }
@@ -56,7 +55,7 @@ func (s *shell) param(b *fieldBuilder, p *syntax.ParamExp, quoted bool) {
 	s.emit(b, v, quoted)
 }
 
-// isDefault reports whether an expansion says what an unset variable becomes.
+// isDefault reports whether an expansion has a word for an unset variable.
 func isDefault(p *syntax.ParamExp) bool {
 	if p.Exp == nil {
 		return false
@@ -109,7 +108,7 @@ func first(list []string) string {
 	return list[0]
 }
 
-// lookup finds the value of the parameter itself.
+// lookup returns the value of the parameter before operators are applied.
 func (s *shell) lookup(p *syntax.ParamExp) expansion {
 	name := p.Param.Value
 	if p.Excl && p.Index == nil {
@@ -148,7 +147,7 @@ func (s *shell) lookup(p *syntax.ParamExp) expansion {
 	return scalar(v, ok)
 }
 
-// special are the parameters that are not variables.
+// special returns a special parameter (sh(1)).
 func (s *shell) special(name string) (string, bool) {
 	switch name {
 	case "#":
@@ -177,7 +176,7 @@ func (s *shell) special(name string) (string, bool) {
 	return "", false
 }
 
-// indexed is ${name[index]}.
+// indexed expands ${name[index]}.
 func (s *shell) indexed(p *syntax.ParamExp) expansion {
 	name := s.target(p.Param.Value)
 	if w, ok := p.Index.(*syntax.Word); ok {
@@ -198,7 +197,7 @@ func (s *shell) indexed(p *syntax.ParamExp) expansion {
 	return s.element(name, s.indexKey(name, p.Index))
 }
 
-// indexKey evaluates an index: of a map it is text, of a list a number.
+// indexKey evaluates an index: a string for an associative array, a number for an indexed one.
 func (s *shell) indexKey(name string, index syntax.ArithmExpr) string {
 	if v := s.vars[s.target(name)]; v != nil && v.dict != nil {
 		if w, ok := index.(*syntax.Word); ok {
@@ -209,14 +208,14 @@ func (s *shell) indexKey(name string, index syntax.ArithmExpr) string {
 	return strconv.FormatInt(s.arith(index), 10)
 }
 
-// printedArithm is the text of an expression that was parsed as arithmetic but
-// is the key of a map.
+// printedArithm returns the text of an expression that was parsed as arithmetic but is the key of
+// an associative array.
 func printedArithm(x syntax.ArithmExpr) string {
 	text := printed(&syntax.ArithmCmd{X: x})
 	return strings.ReplaceAll(strings.TrimSuffix(strings.TrimPrefix(text, "(("), "))"), " ", "")
 }
 
-// computedList is the value of an array that the shell itself keeps.
+// computedList returns the value of an array that the shell itself maintains.
 func (s *shell) computedList(name string) ([]string, bool) {
 	var list []string
 	switch name {
@@ -233,7 +232,7 @@ func (s *shell) computedList(name string) ([]string, bool) {
 	return list, true
 }
 
-// element is one element of an array.
+// element returns one element of an array.
 func (s *shell) element(name, key string) expansion {
 	v := s.vars[s.target(name)]
 	if list, ok := s.computedList(name); ok {
@@ -263,8 +262,8 @@ func (s *shell) element(name, key string) expansion {
 	return scalar(str, ok)
 }
 
-// alternative handles the forms with a word for unset or null parameters. It
-// reports whether the word, or nothing, stands in the value's place.
+// alternative handles the operators for unset or null parameters (-, =, ?, +). It reports whether
+// the word, or nothing, replaces the value.
 func (s *shell) alternative(b *fieldBuilder, p *syntax.ParamExp, v expansion, quoted bool) bool {
 	missing := !v.set
 	switch p.Exp.Op {
@@ -315,8 +314,7 @@ func (s *shell) alternative(b *fieldBuilder, p *syntax.ParamExp, v expansion, qu
 	return false
 }
 
-// alternativeWord expands the word in ${name-word}. Outside of quotes its text
-// is split as an expansion is.
+// alternativeWord expands the word in ${name-word}. Outside of quotes, the result is split.
 func (s *shell) alternativeWord(b *fieldBuilder, w *syntax.Word, quoted bool) {
 	if w == nil {
 		if quoted {
@@ -342,7 +340,7 @@ func (s *shell) alternativeWord(b *fieldBuilder, w *syntax.Word, quoted bool) {
 	}
 }
 
-// length is ${#name}.
+// length expands ${#name}.
 func (s *shell) length(v expansion) expansion {
 	if v.isList {
 		return scalar(strconv.Itoa(len(v.list)), true)
@@ -350,7 +348,7 @@ func (s *shell) length(v expansion) expansion {
 	return scalar(strconv.Itoa(utf8.RuneCountInString(first(v.list))), true)
 }
 
-// slice is ${name:offset:length}, of a string or of a list.
+// slice expands ${name:offset:length}, of a string or a list.
 func (s *shell) slice(p *syntax.ParamExp, v expansion) expansion {
 	from := 0
 	if p.Slice.Offset != nil {
@@ -375,7 +373,7 @@ func (s *shell) slice(p *syntax.ParamExp, v expansion) expansion {
 	return scalar(string(runes[lo:hi]), v.set)
 }
 
-// position is how many elements of an array come before an index.
+// position returns the number of elements before an index.
 func (s *shell) position(name string, index int) int {
 	v := s.vars[s.target(name)]
 	if v == nil || v.list == nil {
@@ -407,7 +405,7 @@ func (s *shell) sliceBounds(p *syntax.ParamExp, from, n int) (lo, hi int) {
 	return lo, min(n-lo, count) + lo
 }
 
-// operate applies an operator to each element.
+// operate applies an operator to each element of a value.
 func (s *shell) operate(p *syntax.ParamExp, v expansion) expansion {
 	pattern := s.pattern(p.Exp.Word)
 	out := v
@@ -450,7 +448,7 @@ func (s *shell) operateOne(op syntax.ParExpOperator, pattern, v string, p *synta
 	return ""
 }
 
-// borders are the offsets between the characters of v, with both ends.
+// borders returns the offsets of the characters of v and its length.
 func borders(v string) []int {
 	var at []int
 	for i := range v {
@@ -503,7 +501,7 @@ func changeCase(op syntax.ParExpOperator, pat *glob.Pattern, pattern, v string) 
 	return b.String()
 }
 
-// replaceAll is ${name/pattern/with}.
+// replaceAll expands ${name/pattern/with}.
 func (s *shell) replaceAll(r *syntax.Replace, v expansion) expansion {
 	pattern, with := s.pattern(r.Orig), s.literal(r.With)
 	out := v
@@ -559,7 +557,7 @@ func (s *shell) replaceOne(pattern, with string, all bool, v string) string {
 	return b.String()
 }
 
-// anchored replaces the longest match at the beginning or the end.
+// anchored replaces the longest match at the start (front) or the end.
 func (s *shell) anchored(pat *glob.Pattern, with, v string, front bool) string {
 	at := borders(v)
 	if front {
@@ -577,7 +575,7 @@ func (s *shell) anchored(pat *glob.Pattern, with, v string, front bool) string {
 	return v
 }
 
-// variableNames is ${!prefix*}.
+// variableNames expands ${!prefix*}.
 func (s *shell) variableNames(p *syntax.ParamExp) expansion {
 	e := expansion{set: true, isList: true, star: p.Names == syntax.NamesPrefix}
 	for name, v := range s.vars {

@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// pipeSize is how much a pipe holds before its writer waits, in bytes.
+// pipeSize is the capacity of a pipe in bytes, as in Linux (pipe(7)).
 const pipeSize = 64 << 10
 
 // pipe connects a writing and a reading end.
@@ -16,10 +16,10 @@ type pipe struct {
 	data    []byte
 	noRead  bool // the reading end is closed
 	noWrite bool
-	change  chan struct{} // closed at the next change, when somebody waits
+	change  chan struct{} // closed at the next change; nil if nobody waits
 }
 
-// wait returns a channel that is closed at the next change. mu is held.
+// wait returns a channel that is closed at the next change. The caller holds mu.
 func (p *pipe) wait() <-chan struct{} {
 	if p.change == nil {
 		p.change = make(chan struct{})
@@ -27,7 +27,7 @@ func (p *pipe) wait() <-chan struct{} {
 	return p.change
 }
 
-// changed wakes those that wait. mu is held.
+// changed wakes all waiters. The caller holds mu.
 func (p *pipe) changed() {
 	if p.change != nil {
 		close(p.change)

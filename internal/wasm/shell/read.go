@@ -13,19 +13,19 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/wasm/shell/format"
 )
 
-// readOptions are those of the builtin read.
+// readOptions are the options of read.
 type readOptions struct {
 	raw    bool
 	delim  byte
-	count  int // characters at most; -1 for a line
+	count  int // at most this many characters; -1: a line
 	exact  bool
 	fd     int
 	array  string
-	wait   time.Duration // 0 for ever
+	wait   time.Duration // timeout; 0: none
 	prompt string
 }
 
-// read is the builtin.
+// read implements read.
 func (s *shell) read(args []string) int {
 	o := readOptions{delim: '\n', count: -1}
 	names, err := o.parse(args[1:])
@@ -60,7 +60,7 @@ func (s *shell) read(args []string) int {
 	return oneIf(!ok)
 }
 
-// deadline makes reads fail after a time.
+// deadline makes reads fail after a time. It returns a function that ends this.
 func (s *shell) deadline(d time.Duration) func() {
 	if d <= 0 {
 		return func() {}
@@ -77,7 +77,7 @@ func (s *shell) deadline(d time.Duration) func() {
 	}
 }
 
-// timedHandle reads until another context ends; then it is at its end.
+// timedHandle returns io.EOF after the end of another context.
 type timedHandle struct {
 	*desc
 	limit context.Context
@@ -94,7 +94,7 @@ func (h timedHandle) read(_ context.Context, p []byte) (int, error) {
 func (h timedHandle) write(context.Context, []byte) (int, error) { return 0, io.EOF }
 func (h timedHandle) close()                                     {}
 
-// parse reads the options and returns the names.
+// parse parses the options and returns the names.
 func (o *readOptions) parse(args []string) (names []string, problem string) {
 	for len(args) > 0 && len(args[0]) > 1 && args[0][0] == '-' {
 		opt := args[0]
@@ -153,8 +153,8 @@ func (o *readOptions) set(c byte, value string) bool {
 	return true
 }
 
-// readInput reads a line. Without -r a backslash joins lines and quotes
-// characters; quoted tells which.
+// readInput reads a line. Without -r, a backslash joins lines and quotes characters; quoted marks
+// the quoted bytes.
 func (s *shell) readInput(o readOptions) (line []byte, quoted []bool, ok bool) {
 	for {
 		raw, ended := s.readChunk(o, len(line))
@@ -179,7 +179,7 @@ func (s *shell) readInput(o readOptions) (line []byte, quoted []bool, ok bool) {
 	}
 }
 
-// readChunk reads up to the delimiter, or so many characters.
+// readChunk reads up to the delimiter, or up to the number of characters.
 func (s *shell) readChunk(o readOptions, have int) ([]byte, bool) {
 	if o.count < 0 {
 		return s.readLine(o.delim, false, -1)
@@ -198,7 +198,7 @@ func (s *shell) readChunk(o readOptions, have int) ([]byte, bool) {
 	return out, true
 }
 
-// lastRune is the last, perhaps incomplete, character of b.
+// lastRune returns the last, possibly incomplete, character of b.
 func lastRune(b []byte) []byte {
 	i := len(b)
 	for i > 0 && i > len(b)-utf8.UTFMax {
@@ -210,7 +210,7 @@ func lastRune(b []byte) []byte {
 	return []byte("x")
 }
 
-// assignRead splits a line into the variables. The last gets the rest.
+// assignRead splits a line into the variables. The last variable gets the rest.
 func (s *shell) assignRead(o readOptions, names []string, line []byte, quoted []bool) {
 	if o.array == "" && len(names) == 0 {
 		s.setVar("REPLY", string(line))
@@ -226,7 +226,7 @@ func (s *shell) assignRead(o readOptions, names []string, line []byte, quoted []
 	}
 	words := splitRead(string(line), quoted, ifs, n)
 	if o.array != "" {
-		v := s.own(o.array)
+		v := s.writable(o.array)
 		v.list, v.dict, v.str, v.set = map[int]string{}, nil, "", true
 		for i, w := range words {
 			v.list[i] = w
@@ -242,8 +242,8 @@ func (s *shell) assignRead(o readOptions, names []string, line []byte, quoted []
 	}
 }
 
-// splitRead splits a line as read does: into at most max words, the last of
-// which is the rest of the line; all of it for max < 0.
+// splitRead splits a line as read does, into at most max words, the last of which is the rest of
+// the line. max < 0: no bound.
 func splitRead(line string, quoted []bool, ifs string, max int) []string {
 	sep := func(i int) bool { return !quoted[i] && strings.IndexByte(ifs, line[i]) >= 0 }
 	space := func(i int) bool { return sep(i) && strings.IndexByte(" \t\n", line[i]) >= 0 }
@@ -251,7 +251,8 @@ func splitRead(line string, quoted []bool, ifs string, max int) []string {
 	for end > 0 && space(end-1) {
 		end--
 	}
-	// delimited is the end of the separator at i: blanks of IFS around at most one other.
+	// delimited returns the end of the separator at i: white space of IFS around at most one other
+	// character of IFS.
 	delimited := func(i int) int {
 		hard := false
 		for i < end && (space(i) || sep(i) && !hard) {
@@ -280,7 +281,7 @@ func splitRead(line string, quoted []bool, ifs string, max int) []string {
 	return words
 }
 
-// mapfile reads lines into an array.
+// mapfile implements mapfile: it reads lines into an array.
 func (s *shell) mapfile(args []string) int {
 	name, delim, trim, limit := "MAPFILE", byte('\n'), false, -1
 	rest := args[1:]
@@ -310,7 +311,7 @@ func (s *shell) mapfile(args []string) int {
 	if len(rest) > 0 {
 		name = rest[0]
 	}
-	v := s.own(name)
+	v := s.writable(name)
 	v.list, v.dict, v.str, v.set = map[int]string{}, nil, "", true
 	size := 0
 	for i := 0; limit <= 0 || i < limit; i++ {
@@ -328,7 +329,7 @@ func (s *shell) mapfile(args []string) int {
 	return 0
 }
 
-// getopts is the builtin.
+// getopts implements getopts.
 func (s *shell) getopts(args []string) int {
 	if len(args) < 3 {
 		return s.usage("getopts", "usage: getopts optstring name [arg ...]")
@@ -399,7 +400,7 @@ func (s *shell) getopts(args []string) int {
 	return 0
 }
 
-// printf is the builtin, with -v NAME as in bash.
+// printf implements printf, with bash's -v NAME.
 func (s *shell) printf(args []string) int {
 	args = args[1:]
 	into := ""

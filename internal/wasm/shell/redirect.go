@@ -11,8 +11,8 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/wasm/shell/program"
 )
 
-// redirect applies redirections in their order. undo brings the descriptors
-// back; it must be called even if ok is false, which has been reported.
+// redirect applies redirections in order. undo restores the descriptors; it must be called even if
+// ok is false. Errors have been reported then.
 func (s *shell) redirect(list []*syntax.Redirect) (undo func(), ok bool) {
 	if len(list) == 0 {
 		return func() {}, true
@@ -36,7 +36,7 @@ func (s *shell) redirect(list []*syntax.Redirect) (undo func(), ok bool) {
 	return undo, true
 }
 
-// redirError is a redirection that failed.
+// redirError is the error of a redirection.
 type redirError struct {
 	what string
 	err  error
@@ -66,7 +66,7 @@ func (s *shell) redirectOne(r *syntax.Redirect, saved map[int]*desc) error {
 		return err
 	}
 	if r.N != nil && strings.HasPrefix(r.N.Value, "{") && d != nil {
-		s.p.fds.set(n, d) // it stays open after the command
+		s.p.fds.set(n, d) // exec: it stays open after the command
 		return nil
 	}
 	s.replace(n, d, saved)
@@ -76,8 +76,8 @@ func (s *shell) redirectOne(r *syntax.Redirect, saved map[int]*desc) error {
 	return nil
 }
 
-// descriptorNumber reads the number before a redirection; of {name} it takes a
-// free one and stores it in the variable.
+// descriptorNumber returns the descriptor before a redirection. For {name} it returns a free one
+// and stores its number in the variable.
 func (s *shell) descriptorNumber(text string) (int, error) {
 	if name, ok := strings.CutPrefix(text, "{"); ok {
 		name = strings.TrimSuffix(name, "}")
@@ -95,8 +95,8 @@ func (s *shell) descriptorNumber(text string) (int, error) {
 	return n, nil
 }
 
-// replace makes d the descriptor n, closing it if d is nil. What was there is
-// kept in saved, if nothing is yet.
+// replace makes d descriptor n, or closes n if d is nil. It stores the previous descriptor in
+// saved, unless one is stored for n.
 func (s *shell) replace(n int, d *desc, saved map[int]*desc) {
 	if _, seen := saved[n]; !seen {
 		saved[n] = s.p.fds[n]
@@ -109,7 +109,7 @@ func (s *shell) replace(n int, d *desc, saved map[int]*desc) {
 	s.p.fds.set(n, d)
 }
 
-// redirectTarget opens what a redirection leads to; nil closes.
+// redirectTarget opens the target of a redirection. nil: the descriptor is to be closed.
 func (s *shell) redirectTarget(r *syntax.Redirect) (*desc, error) {
 	switch r.Op {
 	case syntax.Hdoc, syntax.DashHdoc:
@@ -183,7 +183,7 @@ func (s *shell) open(name string, flag int) (*desc, error) {
 	return d, nil
 }
 
-// hereDoc is the text of a here-document.
+// hereDoc returns the content of a here-document.
 func (s *shell) hereDoc(r *syntax.Redirect) string {
 	if r.Hdoc == nil {
 		return ""
@@ -209,10 +209,10 @@ func (s *shell) hereDoc(r *syntax.Redirect) string {
 	return b.String()
 }
 
-// withoutTabs removes the tabs at the beginnings of lines.
+// withoutTabs removes tabs at the beginning of lines (<<-).
 func withoutTabs(w *syntax.Word) *syntax.Word {
 	out := &syntax.Word{}
-	start := true // the next literal begins a line
+	start := true // the next literal starts a line
 	for _, part := range w.Parts {
 		lit, ok := part.(*syntax.Lit)
 		if !ok {

@@ -14,16 +14,16 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/wasm/memfs"
 )
 
-// patience ends what hangs; nothing is expected to take nearly as long.
+// patience bounds a script that hangs; no script is expected to take nearly as long.
 const patience = 2 * time.Minute
 
-// result is what a script did, as far as it is compared.
+// result is the compared part of a script's result.
 type result struct {
 	out  string
 	exit int
 }
 
-// newFS is a file system as a sandbox has it, with the fixtures in /w.
+// newFS returns the file system of a sandbox, with the fixtures in /w.
 func newFS(t testing.TB) *memfs.FS {
 	t.Helper()
 	f := memfs.New(memfs.Limits{Bytes: 16 << 20, Inodes: 20_000})
@@ -42,7 +42,7 @@ func newFS(t testing.TB) *memfs.FS {
 	return f
 }
 
-// ours runs a script in a sandbox of its own.
+// ours runs a script in a new sandbox.
 func ours(t testing.TB, script string) (result, string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -55,7 +55,7 @@ func ours(t testing.TB, script string) (result, string) {
 	return result{out.String(), exit}, errs.String()
 }
 
-// reference runs a script with a shell of the host in a directory of its own.
+// reference runs a script with a shell of the host in a new directory.
 func reference(t testing.TB, shell, script string) (result, string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -104,7 +104,7 @@ func TestScriptsDoWhatTheReferenceDoes(t *testing.T) {
 	}
 }
 
-// firstDifference shows the lines where two outputs part.
+// firstDifference returns the first lines that differ.
 func firstDifference(got, want string) string {
 	g, w := bytes.Split([]byte(got), []byte("\n")), bytes.Split([]byte(want), []byte("\n"))
 	for i := range max(len(g), len(w)) {

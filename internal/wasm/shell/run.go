@@ -23,65 +23,61 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/wasm/shell/tools"
 )
 
-// Program is a program that scripts can run; see package program.
+// Program is a program that scripts can run (package program).
 type Program = program.Program
 
-// ProgramContext is what a program gets.
+// ProgramContext is the environment of a program.
 type ProgramContext = program.Context
 
-// DefaultPath is the PATH of a shell whose environment has none.
+// DefaultPath is the value of PATH if the environment has none.
 const DefaultPath = "/usr/local/bin:/usr/bin:/bin"
 
-// The user that scripts see. It owns all files.
+// The user that scripts see, and the owner of all files.
 const (
 	userName = tools.UserName
 	userID   = tools.UserID
 )
 
-// Config says what Run runs.
+// Config is the configuration of Run.
 type Config struct {
-	// FS is the world. Install has prepared it.
+	// FS is the file system, prepared by Install. Required.
 	FS *memfs.FS
-	// Env is the environment, "NAME=value". HOME, PATH and PWD are added.
+	// Env is the environment, as "NAME=value". HOME, PATH and PWD are added if missing.
 	Env []string
 	// Dir is the working directory. Default: "/".
 	Dir string
-	// Umask is taken from the permissions of files that are made. Default 0022;
-	// a negative one is 0.
+	// Umask is the file mode creation mask (umask(2)). Default: 0022; negative: 0.
 	Umask int
-	// Args is a command with its arguments, found in PATH as the shell finds
-	// it; "sh" is the shell itself. Without it Script is run as by sh -c.
+	// Args is a command with its arguments. It is searched in PATH; "sh" is the shell itself. If
+	// Args is empty, Script is run as by sh -c.
 	Args   []string
 	Script string
-	// Stdin is empty if it is nil. Run does not wait for a Read of it that
-	// blocks. Stdout and Stderr discard if they are nil; they are not written
-	// to concurrently, also if they are one and the same. That one of them
-	// fails ends who writes to it as SIGPIPE does.
+	// Stdin is empty if nil. Run does not wait for a blocked Read of it. Stdout and Stderr discard
+	// if nil. Calls of both writers are serialized, also if they are the same. A write error ends
+	// the writing process like SIGPIPE.
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
-	// Programs are what can be run besides the shell's own utilities, by name.
-	// They get errors of their streams where utilities are ended.
+	// Programs are programs by name besides the shell's utilities. Errors of their streams are
+	// returned to them; a utility is ended by such an error.
 	Programs map[string]Program
 	// Limits bound the script.
 	Limits Limits
-	// Linger is how long jobs may go on after the shell itself has ended.
-	// Default: not at all.
+	// Linger is how long jobs may continue after the first process has ended. Default: 0.
 	Linger time.Duration
-	// PID is the number of the first process. Default: 100.
+	// PID is the process id of the first process. Default: 100.
 	PID int
-	// Signals are delivered to all processes of the run, as to a process group,
-	// by their numbers. Nil: there are none.
+	// Signals, by number, are delivered to all processes of the run, as to a process group. Nil:
+	// none.
 	Signals <-chan int
-	// Killed is called, before Run returns, when a signal has ended the first
-	// process: its exit status does not tell it from one that exits so.
+	// Killed is called before Run returns if a signal has ended the first process. The exit status
+	// alone does not distinguish this from an exit with 128 plus the signal.
 	Killed func(signal int)
 }
 
-// Run runs a command or a script to its end and returns its exit status: 128
-// and the signal for one that was killed, 127 for a command that does not
-// exist. When ctx ends, everything is ended as by SIGKILL and the context's
-// error is returned with the status. Nothing of it runs any more when Run
-// returns, but for a blocked Read of Stdin.
+// Run runs a command or a script until it ends and returns its exit status: 128 plus the signal for
+// a killed process, 127 for a command that does not exist. At the end of ctx, it kills all
+// processes and returns the context's error with the status. When Run returns, no goroutine of it
+// is left, except for a blocked Read of Stdin.
 func Run(ctx context.Context, c Config) (exit int, err error) {
 	if c.FS == nil {
 		return 0, errors.New("shell: Config.FS is nil")
@@ -114,7 +110,7 @@ func Run(ctx context.Context, c Config) (exit int, err error) {
 	return exit, ctx.Err()
 }
 
-// relay passes signals on to all processes until ctx ends.
+// relay forwards signals to all processes until the end of ctx.
 func (sys *system) relay(ctx context.Context, signals <-chan int) {
 	for {
 		select {
@@ -131,7 +127,7 @@ func (sys *system) relay(ctx context.Context, signals <-chan int) {
 	}
 }
 
-// main is the life of the first process.
+// main runs the first process.
 func (sys *system) main(p *process, c Config) int {
 	dir := absolute("/", c.Dir)
 	umask := fs.FileMode(0o022)
@@ -148,7 +144,7 @@ func (sys *system) main(p *process, c Config) int {
 	return sys.exec(p, pc)
 }
 
-// linger waits until jobs have ended, for a time.
+// linger waits at most d for background jobs.
 func (sys *system) linger(ctx context.Context, d time.Duration) {
 	if d <= 0 {
 		return
@@ -181,7 +177,7 @@ func newSystem(c Config) *system {
 	return sys
 }
 
-// streams are the descriptors of the first process.
+// streams returns the descriptors of the first process.
 func (c Config) streams() descs {
 	t := descs{0: newDesc(noHandle{}), 1: newDesc(noHandle{}), 2: newDesc(noHandle{})}
 	mu := &sync.Mutex{}
@@ -197,7 +193,7 @@ func (c Config) streams() descs {
 	return t
 }
 
-// external runs a program in a process of its own and waits for it.
+// external runs a program in a new process and waits for it.
 func (s *shell) external(args []string) int {
 	p, err := s.sys.newProcess(s.p.ctx, s.p, s.p.fds.clone())
 	if err != nil {
@@ -210,12 +206,12 @@ func (s *shell) external(args []string) int {
 	return status
 }
 
-// programContext is what a program gets from the shell.
+// programContext returns the context for a program of the shell.
 func (s *shell) programContext(args []string) *program.Context {
 	return &program.Context{Args: args, Env: s.environ(), Dir: s.dir, Umask: s.umask, FS: s.sys.fs}
 }
 
-// ignoredSignals are those that programs inherit as ignored.
+// ignoredSignals returns the signals that programs inherit as ignored.
 func (s *shell) ignoredSignals() map[signal]bool {
 	ignored := map[signal]bool{}
 	for sig, action := range s.traps {
@@ -226,7 +222,7 @@ func (s *shell) ignoredSignals() map[signal]bool {
 	return ignored
 }
 
-// maxInterpreters bounds how often "#!" leads to another script.
+// maxInterpreters bounds the nesting of scripts whose interpreters are scripts.
 const maxInterpreters = 4
 
 // exec makes the process run a command and returns its exit status.
@@ -244,7 +240,7 @@ func (sys *system) exec(p *process, c *program.Context) int {
 	}
 	file := sys.inPath(paths, c.Dir, c.Args[0], true)
 	if file == "" {
-		return sys.cannot(c, complain)
+		return sys.reportCannotRun(c, complain)
 	}
 	for range maxInterpreters {
 		head, err := sys.head(c.Dir, file)
@@ -279,8 +275,8 @@ func (sys *system) exec(p *process, c *program.Context) int {
 	return complain(126, program.ErrorText(syscall.ELOOP))
 }
 
-// cannot tells why a command cannot be run.
-func (sys *system) cannot(c *program.Context, complain func(int, string) int) int {
+// reportCannotRun reports why a command cannot be run.
+func (sys *system) reportCannotRun(c *program.Context, complain func(int, string) int) int {
 	if !strings.Contains(c.Args[0], "/") {
 		return complain(127, "not found")
 	}
@@ -294,7 +290,7 @@ func (sys *system) cannot(c *program.Context, complain func(int, string) int) in
 	return complain(126, "Permission denied")
 }
 
-// launch runs a program that is a function.
+// launch runs a program that is a Go function.
 func (sys *system) launch(p *process, c *program.Context, name string) (status int) {
 	prog := sys.programs[name]
 	if isShell(name) {
@@ -306,7 +302,7 @@ func (sys *system) launch(p *process, c *program.Context, name string) (status i
 	}
 	gentle := !sys.own[name]
 	in, out, errs := p.stream(0), p.stream(1), p.stream(2)
-	in.gentle, out.gentle, errs.gentle = gentle, gentle, gentle
+	in.returnErrors, out.returnErrors, errs.returnErrors = gentle, gentle, gentle
 	c.Stdin, c.Stdout, c.Stderr = in, out, errs
 	c.Descriptor = func(n int) (io.ReadWriteCloser, error) { return p.descriptor(n, gentle) }
 	c.Run = func(ctx context.Context, child *program.Context) int { return sys.run(ctx, p, child) }
@@ -314,7 +310,7 @@ func (sys *system) launch(p *process, c *program.Context, name string) (status i
 		switch v := recover().(type) {
 		case nil:
 			if p.ctx.Err() != nil {
-				status = 128 + int(p.death().sig)
+				status = 128 + int(p.killedBy().sig)
 			}
 		case killed:
 			status = 128 + int(v.sig)
@@ -326,7 +322,7 @@ func (sys *system) launch(p *process, c *program.Context, name string) (status i
 	return prog(p.ctx, c) & 0xff
 }
 
-// run runs a command for a program, such as xargs.
+// run runs a command for a program such as xargs.
 func (sys *system) run(ctx context.Context, parent *process, c *program.Context) int {
 	fds := parent.fds.clone()
 	if d := inputDesc(c.Stdin); d != nil {
@@ -351,8 +347,8 @@ func (sys *system) run(ctx context.Context, parent *process, c *program.Context)
 	return status
 }
 
-// inputDesc makes a descriptor of a stream that a program passes on; nil is to
-// keep its own.
+// inputDesc returns a descriptor for a stream that a program passes to a command; nil: the
+// program's own stream.
 func inputDesc(r io.Reader) *desc {
 	switch r := r.(type) {
 	case nil:
@@ -378,7 +374,7 @@ func isShell(name string) bool {
 	return slices.Contains([]string{"sh", "bash", "dash", "ash"}, strings.TrimPrefix(strings.TrimPrefix(name, "/usr"), "/bin/"))
 }
 
-// head reads the beginning of a file that is to be executed.
+// head reads the beginning of an executable file.
 func (sys *system) head(dir, file string) ([]byte, error) {
 	f, err := sys.fs.OpenFile(dir, file, os.O_RDONLY, 0)
 	if err != nil {
@@ -393,7 +389,7 @@ func (sys *system) head(dir, file string) ([]byte, error) {
 	return buf[:n], err
 }
 
-// shebang reads a "#!" line.
+// shebang parses a "#!" line.
 func shebang(head []byte) (interpreter, arg string, ok bool) {
 	line, _, _ := bytes.Cut(head, []byte("\n"))
 	text, ok := strings.CutPrefix(string(line), "#!")
@@ -404,8 +400,8 @@ func shebang(head []byte) (interpreter, arg string, ok bool) {
 	return interpreter, strings.TrimSpace(arg), interpreter != ""
 }
 
-// inPath finds a command, or with executable false a file to be read, in the
-// directories of PATH; "" when there is none.
+// inPath searches the directories of PATH for a command, or, if executable is false, for a readable
+// file. It returns "" if there is none.
 func (sys *system) inPath(paths, dir, name string, executable bool) string {
 	usable := func(file string) bool {
 		info, err := sys.fs.Stat(dir, file)
@@ -443,7 +439,7 @@ func (sys *system) shell(p *process, c *program.Context) int {
 	})
 }
 
-// importEnv makes variables of the environment.
+// importEnv sets exported variables from the environment.
 func (s *shell) importEnv(env []string) {
 	for _, kv := range env {
 		if name, value, ok := strings.Cut(kv, "="); ok && syntax.ValidName(name) {
@@ -468,7 +464,7 @@ func (s *shell) importEnv(env []string) {
 	s.vars["HOME"].exported, s.vars["PATH"].exported = true, true
 }
 
-// startup reads the shell's own arguments and returns what it is to run.
+// startup parses the shell's arguments and returns the script and its name for messages.
 func (s *shell) startup(args []string) (text, what string) {
 	command, stdin := false, false
 	var own []string

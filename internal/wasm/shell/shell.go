@@ -27,42 +27,43 @@ type shell struct {
 	alias  map[string]string
 	opts   options
 	traps  map[signal]string
-	// outerTraps are those of the shell of a command substitution, until it sets its own.
+	// outerTraps are the traps of the parent shell of a command substitution, until it sets its
+	// own.
 	outerTraps map[signal]string
-	trapStatus int  // $? when the action of a trap began, for exit in it
-	last       bool // the next simple command is all that the process still has to do
+	trapStatus int  // $? at the start of a trap's action, for exit without a status
+	last       bool // the next simple command is the last of the process
 	jobs       []*job
-	others     []*job // of the shell that forked this one, for jobs
+	others     []*job // jobs of the parent shell, for the builtin jobs
 
 	status      int
 	pipeStatus  []int
-	substStatus int   // of the last command substitution, -1 when there was none
+	substStatus int   // status of the last command substitution; -1: none
 	procSubsts  []int // descriptors of process substitutions
 	mainPID     int   // $$, which subshells keep
 	lastBG      int   // $!
 	lastArg     string
 	line        int
 	seed        uint64
-	optPos      int // of getopts, in a group of options
+	optPos      int // position of getopts in a group of options
 
 	frames    []*frame
 	funcNames []string
-	sourced   int // files being sourced
+	sourced   int // nesting of sourced files
 	loops     int
 	flow      flow
-	flowCount int // loops still to leave
-	condition int // > 0 where a failure is asked for, so that -e does not end
+	flowCount int // number of loops to leave
+	condition int // > 0 in a condition, where -e does not apply
 	depth     int
 	inTrap    bool
 }
 
-// options are those of set and shopt.
+// options are the options of set and shopt.
 type options struct {
 	allexport, errexit, noclobber, noexec, noglob, nounset, pipefail, verbose, xtrace      bool
 	dotglob, extglob, globstar, nocaseglob, nocasematch, nullglob, failglob, expandAliases bool
 }
 
-// flow is what interrupts the order of statements, short of leaving the shell.
+// flow is a pending break, continue or return.
 type flow uint8
 
 const (
@@ -72,11 +73,10 @@ const (
 	flowReturn
 )
 
-// exited is the value of the panic that leaves a shell: exit, and errors that
-// end a script.
+// exited is the panic value that ends a shell, by exit or by a fatal error.
 type exited struct{ status int }
 
-// fatal says what is wrong and leaves the shell.
+// fatal writes a message and ends the shell.
 func (s *shell) fatal(status int, format string, args ...any) {
 	s.errorf(format, args...)
 	panic(exited{status})
@@ -91,7 +91,7 @@ func (s *shell) errorf(format string, args ...any) {
 	_, _ = io.WriteString(s.p.stream(2), prefix+fmt.Sprintf(format, args...)+"\n")
 }
 
-// fork makes a subshell, a process of its own with a copy of everything.
+// fork returns a subshell: a new process with a copy of the shell's state.
 func (s *shell) fork() (*shell, error) {
 	p, err := s.sys.newProcess(s.p.ctx, s.p, s.p.fds.clone())
 	if err != nil {
@@ -106,7 +106,7 @@ func (s *shell) fork() (*shell, error) {
 	sub.funcs, sub.alias = maps.Clone(s.funcs), maps.Clone(s.alias)
 	sub.frames = nil
 	for range s.frames {
-		// So that "local" and "return" work; what is hidden stays hidden.
+		// "local" and "return" must work in the subshell; its variables need not be restored.
 		sub.frames = append(sub.frames, &frame{hidden: map[string]*variable{}})
 	}
 	sub.jobs, sub.procSubsts = nil, nil
@@ -124,7 +124,7 @@ func (s *shell) fork() (*shell, error) {
 	return &sub, nil
 }
 
-// mustFork is fork where a shell cannot go on without.
+// mustFork is fork, but ends the shell on an error.
 func (s *shell) mustFork() *shell {
 	sub, err := s.fork()
 	if err != nil {
@@ -133,8 +133,7 @@ func (s *shell) mustFork() *shell {
 	return sub
 }
 
-// run executes f as the whole life of the shell's process and returns its exit
-// status. The trap for EXIT runs at its end.
+// run executes f in the shell's process and then the EXIT trap. It returns the exit status.
 func (s *shell) run(f func()) int {
 	ok := s.guard(func() {
 		f()
@@ -153,8 +152,8 @@ func (s *shell) run(f func()) int {
 	return s.status & 0xff
 }
 
-// guard executes f up to its end, or to the end of the shell. It reports
-// whether the shell was not killed.
+// guard executes f and recovers the panics that end a shell. alive is false if the shell was
+// killed.
 func (s *shell) guard(f func()) (alive bool) {
 	defer func() {
 		switch v := recover().(type) {
@@ -165,7 +164,7 @@ func (s *shell) guard(f func()) (alive bool) {
 		case killed:
 			s.status = 128 + int(v.sig)
 		default:
-			// As the end of a process; the others go on.
+			// An internal error ends this process only.
 			s.status = 70
 			_, _ = s.p.fds.write(s.p, 2, fmt.Sprintf("%s: internal error: %v\n", s.name, v))
 		}
@@ -174,7 +173,7 @@ func (s *shell) guard(f func()) (alive bool) {
 	return true
 }
 
-// write writes to a descriptor and never ends the process.
+// write writes to a descriptor. An error does not end the process.
 func (t descs) write(p *process, n int, text string) (int, error) {
 	if t[n] == nil {
 		return 0, nil
@@ -182,7 +181,7 @@ func (t descs) write(p *process, n int, text string) (int, error) {
 	return t[n].write(p.ctx, []byte(text))
 }
 
-// start runs f in the background as the life of the shell's process.
+// start runs f in the shell's process in the background.
 func (s *shell) start(f func()) {
 	s.sys.running.Go(func() {
 		status := 0
@@ -191,7 +190,7 @@ func (s *shell) start(f func()) {
 	})
 }
 
-// wait runs f at once as the life of the shell's process.
+// wait runs f in the shell's process and waits for it.
 func (s *shell) wait(f func()) int {
 	status := 0
 	defer func() { s.p.end(status) }()
@@ -201,16 +200,16 @@ func (s *shell) wait(f func()) int {
 
 // job is a background process of a shell.
 type job struct {
-	p    *process
-	text string
-	told bool // its end was reported
+	p        *process
+	text     string
+	reported bool // its end has been reported to the user
 }
 
-// maxFrames bounds the stack while text is parsed: the parser is recursive.
+// maxFrames bounds the stack frames of the parser, which is recursive.
 const maxFrames = 60_000
 
-// guardedText gives text to the parser in small pieces, and an error when what
-// was read so far is nested too deeply.
+// guardedText passes text to the parser in small parts, and fails if the text so far is nested too
+// deeply.
 type guardedText struct{ text string }
 
 var errNesting = fmt.Errorf("nested too deeply")
@@ -230,9 +229,8 @@ func (g *guardedText) Read(p []byte) (int, error) {
 
 func newParser() *syntax.Parser { return syntax.NewParser(syntax.Variant(syntax.LangBash)) }
 
-// source executes text line by line as it is parsed: what stands before a
-// syntax error has been executed. A line is whole only when the next begins,
-// since its here-documents follow it.
+// source parses and executes text line by line, so that lines before a syntax error are executed. A
+// line is executed when the next one begins, because here-documents follow it.
 func (s *shell) source(text, what string) {
 	s.bound(len(text))
 	var line []*syntax.Stmt
@@ -260,8 +258,8 @@ func (s *shell) source(text, what string) {
 	s.stmts(line)
 }
 
-// nameless is the syntax error of a statement that is a function without a name,
-// which the parser lets pass before a digit.
+// nameless returns the error for a function without a name, which the parser accepts before a
+// digit.
 func nameless(st *syntax.Stmt) (err error) {
 	syntax.Walk(st, func(n syntax.Node) bool {
 		if f, ok := n.(*syntax.FuncDecl); ok && f.Name == nil {
@@ -272,7 +270,7 @@ func nameless(st *syntax.Stmt) (err error) {
 	return err
 }
 
-// errorLine is the line of a syntax error, 0 when it has none.
+// errorLine returns the line of a syntax error, or 0.
 func errorLine(err error) uint {
 	switch e := err.(type) {
 	case syntax.ParseError:

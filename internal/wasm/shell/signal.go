@@ -5,12 +5,11 @@ import (
 	"strings"
 )
 
-// signal is a number of the sandbox's own; it has nothing to do with signals of
-// the host.
+// signal is a signal between processes of one Run. It is unrelated to signals of the host.
 type signal int
 
 const (
-	sigEXIT signal = 0 // of trap only
+	sigEXIT signal = 0 // for trap only
 	sigHUP  signal = 1
 	sigINT  signal = 2
 	sigKILL signal = 9
@@ -21,7 +20,7 @@ const (
 	sigDEBUG signal = 101
 )
 
-// signalNames are the signals of Linux by number, from 1.
+// signalNames are the names of Linux's signals from 1 on (signal(7)).
 const signalNames = "HUP INT QUIT ILL TRAP ABRT BUS FPE KILL USR1 SEGV USR2 PIPE ALRM TERM STKFLT CHLD CONT STOP TSTP TTIN TTOU URG XCPU XFSZ VTALRM PROF WINCH IO PWR SYS"
 
 func (s signal) String() string {
@@ -40,8 +39,8 @@ func (s signal) String() string {
 	return strconv.Itoa(int(s))
 }
 
-// ends reports whether the signal ends a process that does nothing about it.
-// Those that stop a process have no effect here.
+// ends reports whether the signal's default action ends a process. Stopping a process is not
+// supported.
 func (s signal) ends() bool {
 	switch s.String() {
 	case "CHLD", "CONT", "STOP", "TSTP", "TTIN", "TTOU", "URG", "WINCH":
@@ -50,7 +49,7 @@ func (s signal) ends() bool {
 	return s > 0
 }
 
-// parseSignal reads a name, with or without SIG and in any case, or a number.
+// parseSignal parses a name, with or without SIG and in any case, or a number.
 func parseSignal(text string) (signal, bool) {
 	if n, err := strconv.Atoi(text); err == nil {
 		return signal(n), n >= 0 && n <= len(strings.Fields(signalNames))

@@ -23,9 +23,8 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/wasm/shell/tools"
 )
 
-// The suites of others: the test files of toybox, busybox and bwk awk, as Debian's source
-// packages have them. Each file runs in a sandbox of its own, in which our shell reads it and
-// our utilities do what it asks for.
+// The test suites of toybox, busybox and bwk awk, from Debian's source packages. Each file runs in
+// a new sandbox: the shell interprets it, and its utilities are under test.
 
 var updateSuites = flag.Bool("update-suites", false, "write testdata/suites/unsupported.golden: drop the cases that pass, add those that fail with class \"?\"")
 
@@ -37,7 +36,7 @@ const unsupportedGolden = "testdata/suites/unsupported.golden"
 // suiteTime bounds one file of a suite.
 const suiteTime = 5 * time.Minute
 
-// outcome is what became of the cases of one file, by name.
+// outcome has the results of the cases of one file, by name.
 type outcome struct {
 	mu      sync.Mutex
 	passed  map[string]bool
@@ -222,7 +221,7 @@ func suiteFS(t *testing.T, dir string) *memfs.FS {
 	return f
 }
 
-// runSuite runs a command in a sandbox; a file that does not end is a failure.
+// runSuite runs a command in a sandbox. A timeout is a failure.
 func runSuite(t *testing.T, o *outcome, f *memfs.FS, dir string, out, errs *bytes.Buffer, env []string, args ...string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), suiteTime)
@@ -238,7 +237,7 @@ func tailOf(b *bytes.Buffer) string {
 	return s[max(0, len(s)-4000):]
 }
 
-// suiteFiles lists what of the suites is about commands that we have.
+// suiteFiles returns the files of the suites for commands that the shell has.
 func suiteFiles(t *testing.T) []suiteFile {
 	t.Helper()
 	root := testenv.ShellSuitesDir()
@@ -311,12 +310,13 @@ func suiteFiles(t *testing.T) []suiteFile {
 	return files
 }
 
-// ashConfig matches the names of build options: a test asks whether ash has them.
+// ashConfig matches the names of build options, by which a test requires features of ash.
 var ashConfig = regexp.MustCompile(`\bCONFIG_[A-Z_]+\b`)
 
 var shellMessage = regexp.MustCompile(`(?m)^(\./[\w./]+|/bin/sh|sh|ash|SHELL|0): .*$`)
 
-// anyMessage makes the shell's error messages equal: their words differ from shell to shell.
+// anyMessage replaces error messages of the shell by a constant, because their texts differ between
+// shells.
 func anyMessage(s string) string { return shellMessage.ReplaceAllString(s, "(message)") }
 
 // runAwkSuite runs a script of bwk awk, which prints a line "BAD: ..." for each case that fails.

@@ -13,13 +13,13 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/wasm/shell/program"
 )
 
-// Limits bound what a script can use at one time. Zero means the default.
+// Limits bound the resources of a script at any time. Zero means the default.
 type Limits struct {
-	Processes   int // subshells, jobs and parts of pipelines; 64
-	Descriptors int // of one process; 256
-	Depth       int // functions, subshells and commands inside each other; 2000
-	Bytes       int // of one value: a variable, the output of $(…), a here-document; 16 MiB
-	Words       int // results of one expansion by braces or of paths; 100000
+	Processes   int // subshells, jobs and parts of pipelines; default 64
+	Descriptors int // open descriptors of one process; default 256
+	Depth       int // nesting of functions, subshells and commands; default 2000
+	Bytes       int // bytes of one value: a variable, the output of $(…), a here-document; default 16 MiB
+	Words       int // results of one brace or pathname expansion; default 100000
 }
 
 func (l Limits) withDefaults() Limits {
@@ -36,11 +36,11 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
-// system is what the processes of one Run share.
+// system is the state that all processes of one Run share.
 type system struct {
 	fs       *memfs.FS
 	programs map[string]program.Program
-	own      map[string]bool // programs that are ended by SIGPIPE
+	own      map[string]bool // programs that SIGPIPE ends
 	builtins map[string]builtin
 	limits   Limits
 	started  time.Time
@@ -51,44 +51,43 @@ type system struct {
 	running sync.WaitGroup
 }
 
-// firstPID is the number of the first process of a Run.
+// firstPID is the default process id of the first process of a Run.
 const firstPID = 100
 
-// process is a shell, a subshell or a program: something with a number,
-// descriptors and an end of its own.
+// process is a shell, a subshell or a program. It has a process id, descriptors and an exit status.
 type process struct {
 	sys    *system
 	pid    int
-	parent *process // nil for the first
+	parent *process // nil for the first process
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	fds    descs
 	done   chan struct{}
-	status int // once done is closed
+	status int // valid after done is closed
 
-	// Guarded by sys.mu: a process that has ended keeps its context for as
-	// long as there are processes that it has started.
+	// Guarded by sys.mu. A process that has ended keeps its context until all processes that it
+	// started have ended.
 	ended bool
 	kids  int
 
-	sigMu   sync.Mutex
-	handled map[signal]bool // caught or ignored, by a trap
-	pending []signal
-	poke    chan struct{} // has a value when pending is not empty
-	ignored map[signal]bool
+	sigMu    sync.Mutex
+	handled  map[signal]bool // signals that a trap catches or ignores
+	pending  []signal
+	signaled chan struct{} // has a value if pending is not empty
+	ignored  map[signal]bool
 }
 
-// killed is the cause with which the context of a process ends, and the value
-// of the panic with which its goroutine leaves whatever it was doing.
+// killed is the cause of the end of a process's context, and the panic value that unwinds its
+// goroutine.
 type killed struct{ sig signal }
 
 func (k killed) Error() string { return "killed by SIG" + k.sig.String() }
 
-// errFork says that the limit of processes is reached.
+// errFork is the error at the limit of processes.
 const errFork = syscall.EAGAIN
 
-// newProcess registers a process that runs until ctx ends at the latest. It
-// takes over fds, also when it fails.
+// newProcess registers a process that runs until the end of ctx at the latest. It takes ownership
+// of fds, also on an error.
 func (sys *system) newProcess(ctx context.Context, parent *process, fds descs) (*process, error) {
 	sys.mu.Lock()
 	defer sys.mu.Unlock()
@@ -97,7 +96,7 @@ func (sys *system) newProcess(ctx context.Context, parent *process, fds descs) (
 		return nil, errFork
 	}
 	p := &process{sys: sys, pid: sys.nextPID, parent: parent, fds: fds,
-		done: make(chan struct{}), poke: make(chan struct{}, 1)}
+		done: make(chan struct{}), signaled: make(chan struct{}, 1)}
 	p.ctx, p.cancel = context.WithCancelCause(ctx)
 	if parent != nil {
 		parent.kids++
@@ -107,8 +106,7 @@ func (sys *system) newProcess(ctx context.Context, parent *process, fds descs) (
 	return p, nil
 }
 
-// end closes what the process has open and tells those that wait for it. What
-// it has started goes on.
+// end closes the descriptors of the process and wakes its waiters. Its children continue.
 func (p *process) end(status int) {
 	p.fds.closeAll()
 	p.sys.mu.Lock()
@@ -125,30 +123,30 @@ func (p *process) end(status int) {
 	close(p.done)
 }
 
-// find returns a live process.
+// find returns a running process.
 func (sys *system) find(pid int) *process {
 	sys.mu.Lock()
 	defer sys.mu.Unlock()
 	return sys.live[pid]
 }
 
-// check ends the process, by a panic, when it was killed.
+// check panics with killed if the process was killed.
 func (p *process) check() {
 	if p.ctx.Err() != nil {
-		panic(p.death())
+		panic(p.killedBy())
 	}
 }
 
-// death is how the process was killed. That whoever called Run withdrew is a
-// SIGKILL to all.
-func (p *process) death() killed {
+// killedBy returns the signal that killed the process: SIGKILL if the caller of Run canceled its
+// context.
+func (p *process) killedBy() killed {
 	if k, ok := context.Cause(p.ctx).(killed); ok {
 		return k
 	}
 	return killed{sigKILL}
 }
 
-// signal delivers a signal: to a trap, or else with its usual effect.
+// signal delivers a signal: to a trap, or with its default action.
 func (p *process) signal(s signal) {
 	p.sigMu.Lock()
 	defer p.sigMu.Unlock()
@@ -157,7 +155,7 @@ func (p *process) signal(s signal) {
 	case p.handled[s] && s != sigKILL:
 		p.pending = append(p.pending, s)
 		select {
-		case p.poke <- struct{}{}:
+		case p.signaled <- struct{}{}:
 		default:
 		}
 	case s.ends():
@@ -165,7 +163,7 @@ func (p *process) signal(s signal) {
 	}
 }
 
-// takePending returns the signals that wait for a trap.
+// takePending returns and clears the signals that wait for a trap.
 func (p *process) takePending() []signal {
 	p.sigMu.Lock()
 	defer p.sigMu.Unlock()
@@ -174,20 +172,20 @@ func (p *process) takePending() []signal {
 	return s
 }
 
-// ignores reports whether a signal has no effect on the process.
+// ignores reports whether the process ignores a signal.
 func (p *process) ignores(s signal) bool {
 	p.sigMu.Lock()
 	defer p.sigMu.Unlock()
 	return p.ignored[s]
 }
 
-// stream is a descriptor as a program has it: an io.ReadWriter.
+// stream is a descriptor as an io.ReadWriter for a program.
 type stream struct {
 	p *process
 	d *desc
-	// gentle: errors are returned to the program, which knows what to do with
-	// them. Otherwise it is ended by them, as by a signal.
-	gentle bool
+	// returnErrors: errors are returned to the program. Otherwise an error ends the process, as a
+	// signal does.
+	returnErrors bool
 }
 
 func (s stream) Read(b []byte) (int, error) {
@@ -204,7 +202,7 @@ func (s stream) Write(b []byte) (int, error) {
 	n, err := s.d.write(s.p.ctx, b)
 	if err != nil {
 		s.alive()
-		if err == syscall.EPIPE && !s.gentle && !s.p.ignores(sigPIPE) {
+		if err == syscall.EPIPE && !s.returnErrors && !s.p.ignores(sigPIPE) {
 			panic(killed{sigPIPE})
 		}
 	}
@@ -212,12 +210,12 @@ func (s stream) Write(b []byte) (int, error) {
 }
 
 func (s stream) alive() {
-	if !s.gentle {
+	if !s.returnErrors {
 		s.p.check()
 	}
 }
 
-// Seek moves in a file, so that a program can give back what it read too much.
+// Seek sets the offset of a file, so that a program can return what it has read in excess.
 func (s stream) Seek(offset int64, whence int) (int64, error) {
 	if f, ok := s.d.handle.(fileHandle); ok {
 		return f.File.Seek(offset, whence)
@@ -225,10 +223,10 @@ func (s stream) Seek(offset int64, whence int) (int64, error) {
 	return 0, syscall.ESPIPE
 }
 
-// Close does nothing; the process closes its descriptors at its end.
+// Close does nothing: the process closes its descriptors when it ends.
 func (s stream) Close() error { return nil }
 
-// File returns the open file behind a stream, nil when it is none.
+// File returns the open file of a stream, or nil if it is not a file.
 func (s stream) File() *memfs.File {
 	if f, ok := s.d.handle.(fileHandle); ok {
 		return f.File
@@ -236,7 +234,7 @@ func (s stream) File() *memfs.File {
 	return nil
 }
 
-// stream returns descriptor n, or one that fails.
+// stream returns descriptor n. If it is not open, all operations of the stream fail.
 func (p *process) stream(n int) stream {
 	d := p.fds[n]
 	if d == nil {
@@ -245,14 +243,14 @@ func (p *process) stream(n int) stream {
 	return stream{p: p, d: d}
 }
 
-// closedHandle is a descriptor that is not open.
+// closedHandle is the handle of a descriptor that is not open.
 type closedHandle struct{}
 
 func (closedHandle) read(context.Context, []byte) (int, error)  { return 0, syscall.EBADF }
 func (closedHandle) write(context.Context, []byte) (int, error) { return 0, syscall.EBADF }
 func (closedHandle) close()                                     {}
 
-// open opens a path for the process whose working directory is dir.
+// open opens a path relative to dir for the process.
 func (p *process) open(dir, name string, flag int, perm fs.FileMode) (*desc, error) {
 	if n, ok := program.StreamNumber(dir, name); ok {
 		d := p.fds[n]
@@ -268,16 +266,16 @@ func (p *process) open(dir, name string, flag int, perm fs.FileMode) (*desc, err
 	return newDesc(fileHandle{f}), nil
 }
 
-// descriptor opens a stream by number for a program, as /dev/fd does.
+// descriptor opens a descriptor by number for a program, as /dev/fd does.
 func (p *process) descriptor(n int, gentle bool) (io.ReadWriteCloser, error) {
 	d := p.fds[n]
 	if d == nil {
 		return nil, syscall.ENOENT
 	}
-	return stream{p: p, d: d, gentle: gentle}, nil
+	return stream{p: p, d: d, returnErrors: gentle}, nil
 }
 
-// absolute is where name leads from dir, without "." and "..", links kept.
+// absolute returns the clean absolute path of name relative to dir. It keeps symbolic links.
 func absolute(dir, name string) string {
 	if len(name) == 0 || name[0] != '/' {
 		name = dir + "/" + name

@@ -12,7 +12,7 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/wasm/memfs"
 )
 
-// testClause is [[ … ]].
+// testClause executes [[ … ]].
 func (s *shell) testClause(x syntax.TestExpr) int {
 	ok, err := s.testExpr(x)
 	if err {
@@ -65,7 +65,7 @@ func (s *shell) testBinary(x *syntax.BinaryTest) (ok, bad bool) {
 	return s.testPair(op, left, s.literal(right))
 }
 
-// testRegexp is =~; the parts that matched go into BASH_REMATCH.
+// testRegexp implements =~ and stores the submatches in BASH_REMATCH.
 func (s *shell) testRegexp(text, expr string) (ok, bad bool) {
 	if s.opts.nocasematch {
 		expr = "(?i)" + expr
@@ -77,7 +77,7 @@ func (s *shell) testRegexp(text, expr string) (ok, bad bool) {
 	}
 	re.Longest()
 	m := re.FindStringSubmatch(text)
-	v := s.own("BASH_REMATCH")
+	v := s.writable("BASH_REMATCH")
 	v.set, v.str, v.list = true, "", map[int]string{}
 	for i, part := range m {
 		v.list[i] = part
@@ -103,7 +103,7 @@ func compareInts(op string, a, b int64) bool {
 	return a >= b
 }
 
-// testPair is a test of two strings by its operator.
+// testPair evaluates a binary operator.
 func (s *shell) testPair(op, a, b string) (ok, bad bool) {
 	switch op {
 	case "=", "==":
@@ -145,7 +145,7 @@ func (s *shell) testFiles(op, a, b string) bool {
 	return errX == nil && errY == nil && x.Inode() == y.Inode()
 }
 
-// testUnary is a test of one string by its operator.
+// testUnary evaluates a unary operator.
 func (s *shell) testUnary(op, arg string) bool {
 	switch op {
 	case "-z":
@@ -165,7 +165,7 @@ func (s *shell) testUnary(op, arg string) bool {
 		v := s.vars[arg]
 		return v != nil && v.ref
 	case "-t":
-		return false // nothing is a terminal
+		return false // no descriptor is a terminal
 	}
 	stat := s.sys.fs.Stat
 	if op == "-L" || op == "-h" {
@@ -199,11 +199,11 @@ func testMode(op string, info *memfs.Info) bool {
 	case "-u":
 		return m&fs.ModeSetuid != 0
 	}
-	return false // -b, -p, -S: there are none
+	return false // -b, -p, -S: no such files exist
 }
 
-// classicTest is test and [, by the number of arguments as POSIX has it, and
-// with -a, -o and parentheses beyond.
+// classicTest implements test and [: by the number of arguments as POSIX requires, and with -a, -o
+// and parentheses for more than four.
 func (s *shell) classicTest(args []string) int {
 	t := &classic{s: s, args: args}
 	ok := false

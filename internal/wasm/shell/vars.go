@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// variable is a shell variable: a string, a list by number or a map.
+// variable is a shell variable: a string, an indexed array or an associative array.
 type variable struct {
 	set      bool
 	str      string
@@ -20,7 +20,7 @@ type variable struct {
 	integer  bool
 	lower    bool
 	upper    bool
-	ref      bool // str names another variable
+	ref      bool // str is the name of another variable
 }
 
 func (v *variable) isArray() bool { return v.list != nil || v.dict != nil }
@@ -31,7 +31,7 @@ func (v *variable) clone() *variable {
 	return &c
 }
 
-// keys are the indices of an array in order.
+// keys returns the sorted indices of an array.
 func (v *variable) keys() []string {
 	if v.dict != nil {
 		return slices.Sorted(maps.Keys(v.dict))
@@ -46,7 +46,7 @@ func (v *variable) keys() []string {
 	return keys
 }
 
-// values are the elements of an array in the order of their keys.
+// values returns the elements of an array in the order of keys.
 func (v *variable) values() []string {
 	switch {
 	case v.dict != nil:
@@ -67,7 +67,7 @@ func (v *variable) values() []string {
 	return nil
 }
 
-// scalar is the value where a string is wanted: of an array its first element.
+// scalar returns the value as a string; for an array, its first element.
 func (v *variable) scalar() (string, bool) {
 	switch {
 	case v.dict != nil:
@@ -80,12 +80,12 @@ func (v *variable) scalar() (string, bool) {
 	return v.str, v.set
 }
 
-// frame is a function call: what its local variables hide.
+// frame is a function call. It has the variables that local variables hide.
 type frame struct {
-	hidden map[string]*variable // nil where there was none
+	hidden map[string]*variable // nil if none existed
 }
 
-// target follows references to the variable that name stands for.
+// target follows name references to the name of a variable.
 func (s *shell) target(name string) string {
 	for range 10 {
 		v := s.vars[name]
@@ -126,7 +126,7 @@ func (s *shell) get(name string) (string, bool) {
 	return "", false
 }
 
-// random steps the generator behind RANDOM, which is no secret.
+// random returns the next value of RANDOM. The generator is not cryptographic.
 func (s *shell) random() int {
 	s.seed = s.seed*6364136223846793005 + 1442695040888963407
 	return int(s.seed >> 49)
@@ -139,8 +139,8 @@ func (s *shell) getOr(name, def string) string {
 	return def
 }
 
-// own returns the variable for changing. It ends the shell when it may not be.
-func (s *shell) own(name string) *variable {
+// writable returns the variable for modification. It ends the shell if the variable is readonly.
+func (s *shell) writable(name string) *variable {
 	name = s.target(name)
 	v := s.vars[name]
 	if v == nil {
@@ -153,11 +153,11 @@ func (s *shell) own(name string) *variable {
 	return v
 }
 
-// setVar gives a variable a string.
+// setVar assigns a string to a variable.
 func (s *shell) setVar(name, value string) {
 	s.bound(len(value))
-	v := s.own(name)
-	value = s.shape(v, value)
+	v := s.writable(name)
+	value = s.applyAttributes(v, value)
 	switch {
 	case v.dict != nil:
 		v.dict["0"] = value
@@ -170,11 +170,11 @@ func (s *shell) setVar(name, value string) {
 	if s.opts.allexport {
 		v.exported = true
 	}
-	s.noticed(name, value)
+	s.assignmentEffects(name, value)
 }
 
-// shape applies what declare said about the variable's values.
-func (s *shell) shape(v *variable, value string) string {
+// applyAttributes applies a variable's attributes (integer, upper case, lower case) to a new value.
+func (s *shell) applyAttributes(v *variable, value string) string {
 	switch {
 	case v.integer:
 		return strconv.FormatInt(s.arithText(value), 10)
@@ -186,8 +186,8 @@ func (s *shell) shape(v *variable, value string) string {
 	return value
 }
 
-// noticed is called for assignments that mean something to the shell.
-func (s *shell) noticed(name, value string) {
+// assignmentEffects applies side effects of an assignment to the shell's state.
+func (s *shell) assignmentEffects(name, value string) {
 	switch name {
 	case "OPTIND":
 		s.optPos = 0
@@ -198,11 +198,11 @@ func (s *shell) noticed(name, value string) {
 	}
 }
 
-// setElem gives an element of an array a value.
+// setElem assigns an element of an array.
 func (s *shell) setElem(name, key, value string) {
 	s.bound(len(value))
-	v := s.own(name)
-	value = s.shape(v, value)
+	v := s.writable(name)
+	value = s.applyAttributes(v, value)
 	v.set = true
 	if v.dict != nil {
 		v.dict[key] = value
@@ -224,7 +224,7 @@ func (s *shell) setElem(name, key, value string) {
 	v.list[i] = value
 }
 
-// next is one past the largest index.
+// next returns the largest index plus one.
 func (v *variable) next() int {
 	n := 0
 	for k := range v.list {
@@ -248,7 +248,7 @@ func (s *shell) unset(name string) {
 
 // unsetElem removes an element of an array.
 func (s *shell) unsetElem(name, key string) {
-	v := s.own(name)
+	v := s.writable(name)
 	switch {
 	case v.dict != nil:
 		delete(v.dict, key)
@@ -261,7 +261,7 @@ func (s *shell) unsetElem(name, key string) {
 	}
 }
 
-// local hides a variable until the function returns.
+// local creates a local variable, which hides one of the same name until the function returns.
 func (s *shell) local(name string) *variable {
 	f := s.frames[len(s.frames)-1]
 	_, hidden := f.hidden[name]
@@ -278,7 +278,7 @@ func (s *shell) local(name string) *variable {
 	return s.vars[name]
 }
 
-// leave brings back what local variables have hidden.
+// leave restores the variables that local variables have hidden.
 func (s *shell) leave(f *frame) {
 	for name, old := range f.hidden {
 		if old == nil {
@@ -289,7 +289,7 @@ func (s *shell) leave(f *frame) {
 	}
 }
 
-// environ is what programs get.
+// environ returns the environment of programs.
 func (s *shell) environ() []string {
 	var env []string
 	for name, v := range s.vars {
@@ -301,14 +301,14 @@ func (s *shell) environ() []string {
 	return env
 }
 
-// bound ends the shell when a value is longer than the limit.
+// bound ends the shell if a value is longer than the limit.
 func (s *shell) bound(n int) {
 	if n > s.sys.limits.Bytes {
 		s.fatal(2, "a value of %d bytes is longer than the limit of %d", n, s.sys.limits.Bytes)
 	}
 }
 
-// declaration is a line that would declare the variable again.
+// declaration returns a command that declares the variable.
 func (v *variable) declaration(name string) string {
 	flags := "-"
 	add := func(on bool, f string) {
@@ -340,7 +340,7 @@ func (v *variable) declaration(name string) string {
 	return fmt.Sprintf("declare %s %s=%s", flags, name, doubleQuote(v.str))
 }
 
-// quote returns s so that a shell reads it as one word.
+// quote quotes s so that a shell reads it as one word.
 func quote(s string) string {
 	if s == "" {
 		return "''"

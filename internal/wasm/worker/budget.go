@@ -7,20 +7,19 @@ import (
 	"time"
 )
 
-// budget is the memory of a sandbox: what its programs hold, what its files
-// take, and what the shell, whose memory is this process's, has beyond that.
-// Linear memory is granted before it is there. The rest is looked at every few
-// milliseconds while programs run.
+// budget enforces the memory limit of a sandbox: linear memory of programs, files, and the growth
+// of this process's heap by the shell. Linear memory is granted before it is allocated. The heap is
+// checked every few milliseconds while programs run.
 type budget struct {
 	limit int64 // bytes; 0: none
 	files func() int64
 
 	mu      sync.Mutex
 	held    map[any]int64 // linear memory, by program
-	granted int64         // all of held
-	most    int64         // the largest total there was
+	granted int64         // sum of held
+	largest int64         // largest total so far
 	watched map[*process]bool
-	base    int64 // of this process, when nothing ran
+	base    int64 // heap of this process without files when nothing ran
 	stop    chan struct{}
 }
 
@@ -28,7 +27,7 @@ func newBudget(limit int64, files func() int64) *budget {
 	return &budget{limit: limit, files: files, held: map[any]int64{}, watched: map[*process]bool{}}
 }
 
-// grant gives a program linear memory of size bytes in all, or refuses.
+// grant reports whether a program may have size bytes of linear memory in total, and charges them.
 func (b *budget) grant(who any, size int64) bool {
 	files := b.files()
 	b.mu.Lock()
@@ -38,11 +37,11 @@ func (b *budget) grant(who any, size int64) bool {
 		return false
 	}
 	b.granted, b.held[who] = total, size
-	b.most = max(b.most, total+files)
+	b.largest = max(b.largest, total+files)
 	return true
 }
 
-// release takes back what a program had.
+// release frees the charge of a program.
 func (b *budget) release(who any) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -50,7 +49,7 @@ func (b *budget) release(who any) {
 	delete(b.held, who)
 }
 
-// used is what is in use now.
+// used returns the memory in use, in bytes.
 func (b *budget) used() int64 {
 	files := b.files()
 	b.mu.Lock()
@@ -58,17 +57,17 @@ func (b *budget) used() int64 {
 	return b.granted + files
 }
 
-// peak is the most there was since the sandbox was made.
+// peak returns the largest use since the sandbox was created, in bytes.
 func (b *budget) peak() int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.most
+	return b.largest
 }
 
-// lookEvery is how often memory is looked at while a program runs.
-const lookEvery = 10 * time.Millisecond
+// checkInterval is the interval of checks while a program runs.
+const checkInterval = 10 * time.Millisecond
 
-// watch begins to look at memory on account of a program.
+// watch starts the checks for a program.
 func (b *budget) watch(p *process) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -78,10 +77,10 @@ func (b *budget) watch(p *process) {
 	}
 	b.base = heap() - b.files()
 	b.stop = make(chan struct{})
-	go b.look(b.stop)
+	go b.check(b.stop)
 }
 
-// unwatch ends that.
+// unwatch ends the checks for a program.
 func (b *budget) unwatch(p *process) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -92,9 +91,9 @@ func (b *budget) unwatch(p *process) {
 	}
 }
 
-// look looks again and again, and ends all programs when there is too much.
-func (b *budget) look(stop <-chan struct{}) {
-	t := time.NewTicker(lookEvery)
+// check checks the limit at each interval, and kills all programs above it.
+func (b *budget) check(stop <-chan struct{}) {
+	t := time.NewTicker(checkInterval)
 	defer t.Stop()
 	for {
 		select {
@@ -104,7 +103,7 @@ func (b *budget) look(stop <-chan struct{}) {
 			if len(b.excess()) == 0 {
 				continue
 			}
-			runtime.GC() // it may be garbage
+			runtime.GC() // garbage must not count
 			for _, p := range b.excess() {
 				p.killForMemory()
 			}
@@ -112,19 +111,19 @@ func (b *budget) look(stop <-chan struct{}) {
 	}
 }
 
-// shellRoom is what the shell may hold without being charged: garbage, and what
-// this process needs by itself.
-const shellRoom = 32 << 20
+// heapAllowance is the growth of the heap that is not charged, in bytes: garbage, and this
+// process's own needs.
+const heapAllowance = 32 << 20
 
-// excess returns the programs to be ended, which are all or none: which of them
-// made the shell's memory grow cannot be known.
+// excess returns the programs to kill: all of them above the limit, because the heap's growth
+// cannot be attributed to one, or none.
 func (b *budget) excess() []*process {
 	files, now := b.files(), heap()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	shell := max(0, now-files-b.base-shellRoom)
+	shell := max(0, now-files-b.base-heapAllowance)
 	total := b.granted + files + shell
-	b.most = max(b.most, total)
+	b.largest = max(b.largest, total)
 	if total <= b.limit {
 		return nil
 	}
@@ -135,10 +134,10 @@ func (b *budget) excess() []*process {
 	return all
 }
 
-// exceeded reports whether there is too much now.
+// exceeded reports whether the limit is exceeded now.
 func (b *budget) exceeded() bool { return b.limit > 0 && len(b.excess()) > 0 }
 
-// heap is what this process holds on its heap, garbage included.
+// heap returns the size of this process's heap in bytes, including garbage.
 func heap() int64 {
 	s := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
 	metrics.Read(s)

@@ -1,22 +1,19 @@
-// Package worker is the process that is a sandbox of the wasm driver: its files
-// (package memfs), its shell (package shell), and what starts and ends its
-// programs. It speaks the agent's protocol (package wire) over its standard
-// input and output, so to the host it is an agent like any other; its kernel
-// is itself.
+// Package worker is the process of a sandbox of the wasm driver. It has the sandbox's files
+// (package memfs) and shell (package shell), and starts and ends its programs. It speaks the
+// agent's protocol (package wire) over standard input and output, like an agent.
 //
-// WebAssembly runs in further processes, the runners (package guest), since
-// compiled code can only be ended together with its process, and the files of
-// the sandbox must outlive that. Runners are used again for one program after
-// the other, all of this one sandbox.
+// Other processes, the runners (package guest), execute WebAssembly: compiled code can be
+// interrupted only by ending its process, and the files of the sandbox must survive that. A runner
+// executes one program after another, all of this sandbox.
 //
-// What it promises:
+// # Invariants
 //
-//   - No program reaches the host: files are those of memfs, programs those of
-//     this package and wasmsh, and there is no network.
-//   - It ends with its input, and its runners with it.
-//   - Limits are for the sandbox as a whole: memory (the linear memory of all
-//     programs, the files, and what the shell holds), processes, bytes and
-//     inodes of files; open files are limited for each program.
-//   - A second Setup takes the sandbox back to where the first one brought it:
-//     every program is ended, and the files are as they were.
+//   - Programs cannot access the host: their files are those of memfs, their programs those of this
+//     package and of package shell, and there is no network.
+//   - The worker ends its runners and exits at the end of its input.
+//   - Limits apply to the whole sandbox: memory (the linear memory of all programs, the files, and
+//     the shell's heap), processes, bytes and inodes of files. The limit of open files applies to
+//     each program.
+//   - A second Setup resets the sandbox: it ends every program and restores the files as they were
+//     after the first Setup.
 package worker

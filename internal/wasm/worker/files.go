@@ -14,25 +14,25 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/wasm/memfs"
 )
 
-// maxHandles is how many files the host may have open at once.
+// maxHandles bounds the files that the host has open at once.
 const maxHandles = 1024
 
-// maxChunk is the most that one read moves.
+// maxChunk bounds one read, in bytes.
 const maxChunk = 256 << 10
 
-// fileTable is the files that the host has open.
+// fileTable has the files that the host has open.
 type fileTable struct {
 	mu   sync.Mutex
 	open map[uint32]*handle
 	last uint32
 }
 
-// handle is one of them.
+// handle is one open file.
 type handle struct {
 	mu   sync.Mutex // one operation at a time
 	file *memfs.File
-	temp string // of a file being written: its present path
-	path string // and where it will be
+	temp string // temporary path of a file until FSCommit; "" for other files
+	path string // path after FSCommit
 }
 
 func (t *fileTable) add(h *handle) (uint32, error) {
@@ -140,7 +140,7 @@ func (w *worker) fsOp(r *wire.FSRequest) ([]byte, error) {
 	return nil, syscall.ENOTSUP
 }
 
-// The kernel's file types (inode(7)), by those of io/fs.
+// Linux's file types (inode(7)) by those of io/fs.
 var kinds = map[fs.FileMode]uint32{
 	0: 0o100000, fs.ModeDir: 0o040000, fs.ModeSymlink: 0o120000, fs.ModeNamedPipe: 0o010000,
 	fs.ModeDevice | fs.ModeCharDevice: 0o020000,
@@ -151,7 +151,7 @@ var specialBits = []struct {
 	bit  uint32
 }{{fs.ModeSetuid, 0o4000}, {fs.ModeSetgid, 0o2000}, {fs.ModeSticky, 0o1000}}
 
-// kernelMode is the st_mode of a file.
+// kernelMode returns the st_mode of a file (inode(7)).
 func kernelMode(m fs.FileMode) uint32 {
 	mode := uint32(m.Perm()) | kinds[m.Type()]
 	for _, s := range specialBits {
@@ -162,7 +162,7 @@ func kernelMode(m fs.FileMode) uint32 {
 	return mode
 }
 
-// fileMode is the permission bits of an st_mode.
+// fileMode returns the permission bits of an st_mode.
 func fileMode(m uint32) fs.FileMode {
 	mode := fs.FileMode(m & 0o777)
 	for _, s := range specialBits {
@@ -173,7 +173,7 @@ func fileMode(m uint32) fs.FileMode {
 	return mode
 }
 
-// owner is the user and group that everything belongs to.
+// owner is the user and group id of all files.
 const owner = 1000
 
 // info describes a file; at is its path, for the target of a link.
@@ -181,12 +181,12 @@ func (w *worker) info(i *memfs.Info, at string) wire.FileInfo {
 	f := wire.FileInfo{Name: i.Name(), Size: uint64(i.Size()), Mode: kernelMode(i.Mode()),
 		UID: owner, GID: owner, MTime: i.ModTime().UnixNano()}
 	if i.Mode()&fs.ModeSymlink != 0 {
-		f.Target, _ = w.fs.Readlink(w.plan.dir, at) // it may be gone by now
+		f.Target, _ = w.fs.Readlink(w.plan.dir, at) // a concurrent program may have removed it
 	}
 	return f
 }
 
-// regular refuses what is no regular file.
+// regular returns an error if f is not a regular file.
 func regular(f *memfs.File) (*memfs.Info, error) {
 	i, err := f.Stat()
 	switch {
@@ -218,8 +218,8 @@ func (w *worker) fsOpen(name string) ([]byte, error) {
 	return wire.AppendFileInfos(wire.AppendHandle(nil, id), []wire.FileInfo{w.info(i, name)}), nil
 }
 
-// parent returns the directory of a path and the name in it. A path that ends
-// in "." or ".." names a directory by another name; it has no name here.
+// parent returns the directory of a path and the last name. A path that ends in "." or ".." has no
+// last name: EINVAL.
 func parent(name string) (dir, base string, err error) {
 	name = strings.TrimRight(name, "/")
 	dir, base = path.Split(name)
@@ -259,8 +259,8 @@ func (w *worker) fsCreate(r *wire.FSRequest) ([]byte, error) {
 	return wire.AppendHandle(nil, id), nil
 }
 
-// openAppend opens the file itself; a link is not followed, so that a name
-// planted for another file is not written through.
+// openAppend opens a file for appending. It does not follow a symbolic link, so that a program
+// cannot redirect the host's write to another file.
 func (w *worker) openAppend(name string, mode fs.FileMode) (*memfs.File, error) {
 	f, err := w.fs.OpenFile(w.plan.dir, name, syscall.O_WRONLY|syscall.O_APPEND|syscall.O_CREAT|memfs.NoFollow, mode)
 	if err != nil {
@@ -273,7 +273,7 @@ func (w *worker) openAppend(name string, mode fs.FileMode) (*memfs.File, error) 
 	return f, nil
 }
 
-// openTemp makes a new file beside the one it will become.
+// openTemp creates a temporary file in the directory of the final one.
 func (w *worker) openTemp(h *handle, dir string, mode fs.FileMode) error {
 	if i, err := w.fs.Lstat(w.plan.dir, h.path); err == nil && i.IsDir() {
 		return syscall.EISDIR
@@ -297,10 +297,10 @@ func (w *worker) openTemp(h *handle, dir string, mode fs.FileMode) error {
 	return nil
 }
 
-// drop closes a handle; a file that is still pending is removed.
+// drop closes a handle, and removes its temporary file.
 func (w *worker) drop(h *handle) {
 	if h.temp != "" {
-		_ = w.fs.Remove("/", h.temp) // a program may have done so
+		_ = w.fs.Remove("/", h.temp) // a program may have removed it
 	}
 	_ = h.file.Close()
 }
@@ -314,7 +314,7 @@ func (w *worker) fsCommit(id uint32) error {
 	defer h.mu.Unlock()
 	defer w.drop(h)
 	if h.temp == "" {
-		return nil // appended: it is there already
+		return nil // an appended file has no temporary one
 	}
 	if err := w.fs.Rename(w.plan.dir, h.temp, h.path); err != nil {
 		return err
@@ -444,7 +444,7 @@ func (w *worker) fsRemove(name string, recursive bool) error {
 	return w.fs.Remove(w.plan.dir, name)
 }
 
-// fsChmod follows a link at name. Links below name are left alone.
+// fsChmod follows a symbolic link at name, but not those below name.
 func (w *worker) fsChmod(name string, mode fs.FileMode, recursive bool) error {
 	i, err := w.fs.Stat(w.plan.dir, name)
 	if err != nil {
@@ -467,8 +467,7 @@ func (w *worker) fsChmod(name string, mode fs.FileMode, recursive bool) error {
 	return w.fs.Chmod(w.plan.dir, name, mode)
 }
 
-// fsChown changes nothing: all files belong to the one user there is, who may
-// give them to nobody else.
+// fsChown changes nothing. All files belong to one user, who may not give them to others (EPERM).
 func (w *worker) fsChown(name string, uid, gid uint32) error {
 	if _, err := w.fs.Stat(w.plan.dir, name); err != nil {
 		return err
@@ -481,8 +480,8 @@ func (w *worker) fsChown(name string, uid, gid uint32) error {
 	return nil
 }
 
-// fsReadFiles reads the beginnings of several files: as many of the first ones
-// as fit into one reply.
+// fsReadFiles reads the beginnings of several files: of as many paths, from the first on, as fit
+// into one reply.
 func (w *worker) fsReadFiles(r *wire.FSRequest) ([]byte, error) {
 	paths, err := wire.DecodePaths(r.Bytes)
 	if err != nil || len(paths) == 0 || len(paths) > wire.MaxReadPaths {
@@ -507,8 +506,7 @@ func (w *worker) fsReadFiles(r *wire.FSRequest) ([]byte, error) {
 	return reply, nil
 }
 
-// readStart fills buf from the beginning of a regular file. A link is not
-// followed.
+// readStart fills buf from the beginning of a regular file. It does not follow a symbolic link.
 func (w *worker) readStart(name string, buf []byte) (int, error) {
 	if strings.HasSuffix(name, "/") {
 		return 0, syscall.EISDIR

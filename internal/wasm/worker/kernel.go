@@ -14,18 +14,18 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/wasm/shell/program"
 )
 
-// kernel answers the system calls of one program that runs in a runner.
+// kernel implements the system calls of one program in a runner.
 type kernel struct {
 	w      *worker
 	ctx    context.Context
 	c      *program.Context
 	files  map[uint32]any // *memfs.File, stdin, stdout, or an io.ReadSeeker of a program's output
 	next   uint32
-	memory any // names the program in the budget
+	memory any // key of the program in the budget
 	buf    []byte
 }
 
-// reader and writer are the standard streams.
+// reader and writer mark the standard streams in files.
 type (
 	reader struct{ io.Reader }
 	writer struct{ io.Writer }
@@ -38,7 +38,7 @@ func newKernel(ctx context.Context, w *worker, c *program.Context) *kernel {
 	return k
 }
 
-// close ends the use of everything that the program left open.
+// close closes everything that the program left open and frees its memory's charge.
 func (k *kernel) close() {
 	for _, f := range k.files {
 		if c, ok := f.(io.Closer); ok {
@@ -48,7 +48,7 @@ func (k *kernel) close() {
 	k.w.mem.release(k.memory)
 }
 
-// do does one system call. The answer's Data is valid until the next.
+// do executes one system call. The answer's Data is valid until the next call.
 func (k *kernel) do(q *call.Request) call.Answer {
 	a, err := k.answer(q)
 	if err != nil {
@@ -118,7 +118,7 @@ func (k *kernel) answer(q *call.Request) (a call.Answer, err error) {
 	return a, err
 }
 
-// timeOf turns nanoseconds into a time, the zero time for "leave it".
+// timeOf converts nanoseconds to a time, and call.Omit to the zero time.
 func timeOf(ns int64) time.Time {
 	if ns == call.Omit {
 		return time.Time{}
@@ -126,7 +126,7 @@ func timeOf(ns int64) time.Time {
 	return time.Unix(0, ns)
 }
 
-// add gives a file a handle.
+// add returns a new handle for a file. EMFILE: the limit of open files is reached.
 func (k *kernel) add(f any) (uint32, error) {
 	if k.w.plan.fds > 0 && int64(len(k.files)) >= k.w.plan.fds {
 		return 0, syscall.EMFILE
@@ -138,7 +138,7 @@ func (k *kernel) add(f any) (uint32, error) {
 	return k.next, nil
 }
 
-// openFlags are those of package os for those of a system call.
+// openFlags converts the flags of a system call to those of package memfs.
 func openFlags(f uint32) int {
 	flags := syscall.O_RDONLY
 	switch f & (call.FlagRead | call.FlagWrite) {
@@ -185,11 +185,11 @@ func (k *kernel) open(q *call.Request) (a call.Answer, err error) {
 	return a, err
 }
 
-// shared is a stream that was opened by name; it stays open under its own
-// number.
+// shared is a standard stream that was opened by name (/dev/stdin). Closing it does not close the
+// stream.
 type shared struct{ stream any }
 
-// stream returns what is behind a handle.
+// stream returns the file or stream of a handle.
 func (k *kernel) stream(h uint32) any {
 	f := k.files[h]
 	if s, ok := f.(shared); ok {
@@ -255,7 +255,7 @@ func (k *kernel) write(q *call.Request) (int64, error) {
 		return 0, syscall.EBADF
 	}
 	if n > 0 && !errors.Is(err, io.ErrClosedPipe) {
-		err = nil // the rest is told at the next write
+		err = nil // short write; the next one returns the error
 	}
 	return int64(n), err
 }
@@ -299,7 +299,7 @@ func (k *kernel) stat(name string, flags uint32) (call.Info, error) {
 	return infoOf(i), nil
 }
 
-// typeOf is the type of a file.
+// typeOf returns the type of a file.
 func typeOf(m fs.FileMode) call.Type {
 	switch {
 	case m.IsDir():
@@ -319,7 +319,7 @@ func infoOf(i *memfs.Info) call.Info {
 		ATime: i.AccessTime().UnixNano(), MTime: i.ModTime().UnixNano(), CTime: i.ChangeTime().UnixNano()}
 }
 
-// readDir returns a part of a directory, empty at the end.
+// readDir returns the next part of a directory; empty at the end.
 func (k *kernel) readDir(q *call.Request) ([]byte, error) {
 	f, ok := k.stream(q.Handle).(*memfs.File)
 	if !ok {
@@ -341,7 +341,7 @@ func (k *kernel) readDir(q *call.Request) ([]byte, error) {
 	return b, nil
 }
 
-// onFile does a system call on an open file that gives nothing.
+// onFile executes a system call on an open file that returns no data.
 func (k *kernel) onFile(q *call.Request) error {
 	f, ok := k.stream(q.Handle).(*memfs.File)
 	if !ok {
@@ -357,11 +357,10 @@ func (k *kernel) onFile(q *call.Request) error {
 	return f.Chtimes(timeOf(q.Offset), timeOf(q.Size))
 }
 
-// maxCaptured is how much a program may take of the output of one it started.
+// maxCaptured bounds each output of a program that another one started, in bytes.
 const maxCaptured = 8 << 20
 
-// captured is an output that is kept, up to a limit; what is beyond fails as if
-// nobody read it.
+// captured stores output. Writes above maxCaptured fail like those to a closed pipe.
 type captured struct{ b bytes.Buffer }
 
 func (c *captured) Write(p []byte) (int, error) {
@@ -371,7 +370,8 @@ func (c *captured) Write(p []byte) (int, error) {
 	return c.b.Write(p)
 }
 
-// spawn runs another program of the sandbox to its end.
+// spawn runs another program of the sandbox until it ends. Its output is then read from two
+// consecutive handles.
 func (k *kernel) spawn(q *call.Request) (a call.Answer, err error) {
 	var cmd call.Command
 	if err := cmd.Decode(q.Data); err != nil || len(cmd.Args) == 0 {
@@ -396,7 +396,7 @@ func (k *kernel) spawn(q *call.Request) (a call.Answer, err error) {
 	if a.Handle, err = k.add(bytes.NewReader(out.b.Bytes())); err != nil {
 		return a, err
 	}
-	for k.files[a.Handle+1] != nil { // two in a row
+	for k.files[a.Handle+1] != nil { // both handles must be free and consecutive
 		k.next = a.Handle + 2
 		delete(k.files, a.Handle)
 		if a.Handle, err = k.add(bytes.NewReader(out.b.Bytes())); err != nil {

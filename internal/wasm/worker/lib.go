@@ -10,15 +10,15 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/wasm/memfs"
 )
 
-// library is what the interpreters find in the sandbox.
+// library has the files that the interpreters need in the sandbox.
 //
 //go:embed all:lib
 var library embed.FS
 
-// libraryDir is where.
-const libraryDir = "/lib/sandbar" // not in /usr, of which Python sees only what is inside its own module
+// libraryDir is the directory of the library in the sandbox.
+const libraryDir = "/lib/sandbar" // outside /usr, of which Python's WASI build sees only its embedded files
 
-// installLibrary copies it there.
+// installLibrary copies the library into the sandbox.
 func installLibrary(f *memfs.FS) error {
 	return fs.WalkDir(library, "lib", func(name string, d fs.DirEntry, err error) error {
 		if err != nil {
@@ -36,9 +36,9 @@ func installLibrary(f *memfs.FS) error {
 	})
 }
 
-// pythonEnv is the environment of a Python program: with our directory on its
-// path, whose sitecustomize takes it off again, and the directory to be in,
-// since WASI has no notion of one.
+// pythonEnv returns the environment of a Python program. PYTHONPATH begins with the library's
+// directory, whose sitecustomize removes it again. SANDBAR_DIR is the working directory, which WASI
+// does not have.
 func pythonEnv(env []string, dir string) []string {
 	out := make([]string, 0, len(env)+2)
 	search := libraryDir + "/python"
@@ -54,8 +54,8 @@ func pythonEnv(env []string, dir string) []string {
 	return append(out, "PYTHONPATH="+search, "SANDBAR_DIR="+dir)
 }
 
-// pythonScript is the index of the program's file in the arguments of Python, 0
-// if it is no file: with -c or -m, or from standard input.
+// pythonScript returns the index of the script's file in the arguments of Python. It returns 0 if
+// the program is not a file, but an argument of -c or -m or standard input.
 func pythonScript(args []string) int {
 	for i := 1; i < len(args); i++ {
 		a := args[i]
@@ -65,18 +65,18 @@ func pythonScript(args []string) int {
 		case !strings.HasPrefix(a, "-"):
 			return i
 		case a == "-X", a == "-W", a == "--check-hash-based-pycs":
-			i++ // its value
+			i++ // skip the option's value
 		case strings.HasPrefix(a, "--"):
-		case strings.ContainsAny(a, "cm"): // also at the end of others, as in -uc
+		case strings.ContainsAny(a, "cm"): // also at the end of a group, as in -uc
 			return 0
 		}
 	}
 	return 0
 }
 
-// pythonRun makes the arguments and environment with which Python finds what
-// it is to run. It takes a relative name to start at the root, before any of
-// our code runs; sitecustomize puts the name back that the program sees.
+// pythonRun returns the arguments and environment for Python. WASI's Python resolves a relative
+// script name at the root directory before sitecustomize runs. So the name is made absolute, and
+// sitecustomize restores sys.argv[0] from SANDBAR_ARGV0.
 func pythonRun(args, env []string, dir string) (argv, environ []string) {
 	environ = pythonEnv(env, dir)
 	i := pythonScript(args)

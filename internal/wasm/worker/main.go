@@ -19,28 +19,26 @@ import (
 // Name is a worker's argv[0]; the driver starts it under this name.
 const Name = "sandbar-wasm-worker"
 
-// IsWorker reports whether this process was started to be a worker: as Name,
-// with the directory of the compilation cache and that of the modules ("" for
-// those that the binary carries).
+// IsWorker reports whether this process was started as a worker, with the arguments of Args.
 func IsWorker() bool { return len(os.Args) == 3 && os.Args[0] == Name }
 
-// Args is the argv of a worker.
+// Args returns the argv of a worker: the directory of the compilation cache and that of the modules
+// ("" for the embedded ones).
 func Args(cache, modules string) []string { return []string{Name, cache, modules} }
 
-// Env is the environment of workers and runners. The number of processors is
-// not looked at again and again, which would stop all goroutines for a moment
-// (see package guest).
+// Env returns the environment of workers and runners. The Go runtime must not adjust GOMAXPROCS at
+// intervals, because that stops all goroutines (see package guest).
 func Env() []string {
 	env := []string{"GOMAXPROCS=2", "GODEBUG=containermaxprocs=0,updatemaxprocs=0", "GOTRACEBACK=none"}
 	if root := os.Getenv("SYSTEMROOT"); runtime.GOOS == "windows" && root != "" {
-		env = append(env, "SYSTEMROOT="+root) // without it no random numbers can be had
+		env = append(env, "SYSTEMROOT="+root) // Windows needs it for random numbers
 	}
 	return env
 }
 
-// Main is the worker. It never returns.
+// Main runs the worker. It never returns.
 func Main() {
-	// Descriptor 1 speaks to the host; nothing else may ever write there.
+	// Descriptor 1 carries the protocol; other output must go to standard error.
 	in, out := os.Stdin, os.Stdout
 	os.Stdout = os.Stderr
 	if err := confine.Worker(os.Args[1], os.Args[2]); err != nil {
@@ -48,7 +46,7 @@ func Main() {
 		os.Exit(1)
 	}
 	w := newWorker(&link{r: in, w: out}, os.Args[1], os.Args[2])
-	_ = w.serve() // it ends with the connection, and nobody is left to tell
+	_ = w.serve() // ends with the connection, so no error can be reported
 	w.runners.close()
 	os.Exit(0)
 }
@@ -58,39 +56,39 @@ type worker struct {
 	link   *link
 	errnos *call.Errnos
 
-	// From Setup; only the reading goroutine writes them.
-	ready bool
-	plan  *plan
-	fs    *memfs.FS
-	fresh *memfs.Snapshot
-	progs *programs
-	mem   *budget
+	// Set by onSetup; only the frame-reader goroutine writes them.
+	ready   bool
+	plan    *plan
+	fs      *memfs.FS
+	initial *memfs.Snapshot
+	progs   *programs
+	mem     *budget
 
 	runners *runners
 
 	mu       sync.Mutex
-	byID     map[uint32]*process // that run
-	byMark   map[uint64]*process // the same
+	byID     map[uint32]*process // running programs by request id
+	byTag    map[uint64]*process // running programs by tag
 	channels map[uint32]*streams
-	last     uint64 // pid and mark of the last program
+	last     uint64 // tag of the last program
 
 	files fileTable
 	jobs  chan func()
 }
 
-// backlog is how many file operations wait at once; the host sends fewer.
+// backlog bounds the queued file operations. The host sends fewer at once.
 const backlog = 512
 
 func newWorker(l *link, cache, modules string) *worker {
 	w := &worker{link: l, errnos: call.NewErrnos(),
-		byID: map[uint32]*process{}, byMark: map[uint64]*process{}, channels: map[uint32]*streams{},
+		byID: map[uint32]*process{}, byTag: map[uint64]*process{}, channels: map[uint32]*streams{},
 		jobs: make(chan func(), backlog)}
 	w.files.open = map[uint32]*handle{}
 	w.runners = newRunners(cache, modules)
 	return w
 }
 
-// serve speaks the protocol from Hello to the connection's end.
+// serve serves the protocol until the end of the connection.
 func (w *worker) serve() error {
 	debug.SetGCPercent(50)
 	hello := wire.Hello{Generation: wire.Generation}
@@ -115,7 +113,7 @@ func (w *worker) serve() error {
 	}
 }
 
-// errProtocol is a violation by the host, which ends the worker.
+// errProtocol is the error for a violation of the protocol by the host. It ends the worker.
 var errProtocol = errors.New("the host broke the protocol")
 
 func (w *worker) dispatch(f wire.Frame) error {
@@ -134,7 +132,7 @@ func (w *worker) dispatch(f wire.Frame) error {
 	case wire.TypeFS:
 		return w.onFS(f)
 	case wire.TypeDial:
-		// There is no network, so nothing listens.
+		// Sandboxes of the wasm driver have no network, so no port is open.
 		w.reply(f.ID, wire.FailDial, syscall.ECONNREFUSED, nil)
 		return nil
 	case wire.TypeData, wire.TypeCredit, wire.TypeClose:
@@ -143,7 +141,7 @@ func (w *worker) dispatch(f wire.Frame) error {
 	return errProtocol
 }
 
-// onSetup builds the sandbox, or takes it back to where it was.
+// onSetup builds the sandbox, or resets it if it exists.
 func (w *worker) onSetup(f wire.Frame) error {
 	if w.ready {
 		return w.reset(f.ID)
@@ -161,8 +159,8 @@ func (w *worker) onSetup(f wire.Frame) error {
 	return nil
 }
 
-// ownMemory is far more than a worker needs beside what is in the sandbox; the
-// files can be there twice, after a reset.
+// ownMemory is the worker's own limit besides twice the sandbox's memory, in bytes, and more than
+// it ever needs. After a reset, files can be in memory twice.
 const ownMemory = 1 << 30
 
 func (w *worker) setUp(s *wire.Setup) error {
@@ -180,14 +178,14 @@ func (w *worker) setUp(s *wire.Setup) error {
 	if err := installLibrary(w.fs); err != nil {
 		return err
 	}
-	w.fs.SetLimits(w.plan.beyond(w.fs.Usage()))
-	w.fresh = w.fs.Snapshot()
+	w.fs.SetLimits(w.plan.limits(w.fs.Usage()))
+	w.initial = w.fs.Snapshot()
 	w.mem = newBudget(w.plan.memory, func() int64 { return w.fs.Usage().Bytes })
 	w.runners.warm(call.JavaScript)
 	return nil
 }
 
-// reset ends every program and puts the files back.
+// reset ends every program and restores the files.
 func (w *worker) reset(id uint32) error {
 	w.mu.Lock()
 	running := make([]*process, 0, len(w.byID))
@@ -198,7 +196,8 @@ func (w *worker) reset(id uint32) error {
 	for _, p := range running {
 		p.kill()
 	}
-	// Elsewhere, as what they still write needs this goroutine's credit.
+	// Not on this goroutine, which must continue to read frames: a program that is being ended may
+	// wait for credit.
 	go func() {
 		for _, p := range running {
 			if !p.ended() {
@@ -207,7 +206,7 @@ func (w *worker) reset(id uint32) error {
 			}
 		}
 		w.files.closeAll()
-		w.fs.Restore(w.fresh)
+		w.fs.Restore(w.initial)
 		w.reply(id, wire.OK, nil, wire.AppendHandle(nil, 0))
 	}()
 	return nil
@@ -216,7 +215,7 @@ func (w *worker) reset(id uint32) error {
 // reply answers the request id.
 func (w *worker) reply(id uint32, stage wire.Failure, err error, data []byte) {
 	r := wire.Reply{Failure: stage, Errno: w.errnos.Linux(err), Data: data}
-	_ = w.link.write(wire.Frame{Type: wire.TypeReply, ID: id, Payload: r.Append(nil)}) // a lost connection ends the process
+	_ = w.link.write(wire.Frame{Type: wire.TypeReply, ID: id, Payload: r.Append(nil)}) // frame reader handles a lost connection
 }
 
 // link is the connection to the host.

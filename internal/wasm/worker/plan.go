@@ -5,13 +5,13 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/wasm/memfs"
 )
 
-// The kinds of Rlimit that a Setup for a worker has, numbered as Linux does.
+// Resources of the Rlimits in a worker's Setup, numbered as in Linux (getrlimit(2)).
 const (
 	ResourcePIDs  = 6 // RLIMIT_NPROC
 	ResourceFiles = 7 // RLIMIT_NOFILE
 )
 
-// plan is what a sandbox is made from. A limit of 0 is none.
+// plan is the configuration of a sandbox. A limit of 0 means none.
 type plan struct {
 	files  memfs.Limits
 	memory int64 // bytes
@@ -21,8 +21,8 @@ type plan struct {
 	dir    string
 }
 
-// beyond are the limits of a file system for what is added to what it holds.
-func (p *plan) beyond(u memfs.Usage) memfs.Limits {
+// limits returns the limits of the file system if u is in use before the first program starts.
+func (p *plan) limits(u memfs.Usage) memfs.Limits {
 	l := p.files
 	if l.Bytes > 0 {
 		l.Bytes += u.Bytes
@@ -33,8 +33,8 @@ func (p *plan) beyond(u memfs.Usage) memfs.Limits {
 	return l
 }
 
-// newPlan reads a Setup: its Mounts, one tmpfs, limit the files, its Watchdog
-// the memory, its Rlimits processes and open files.
+// newPlan reads a Setup. Its one tmpfs mount limits the files, its Watchdog the memory, its Rlimits
+// processes and open files.
 func newPlan(s *wire.Setup) *plan {
 	p := &plan{memory: s.Watchdog, env: s.Env, dir: s.Dir}
 	for _, m := range s.Mounts {
@@ -53,14 +53,14 @@ func newPlan(s *wire.Setup) *plan {
 	return p
 }
 
-// Setup is what newPlan reads.
+// Setup is the part of a wire.Setup that a worker uses.
 type Setup struct {
 	Memory, Disk, Inodes, PIDs, Files int64 // 0: no limit
 	Env                               []string
 	Dir                               string
 }
 
-// Wire returns the frame's contents.
+// Wire returns the frame's content.
 func (s *Setup) Wire() *wire.Setup {
 	w := &wire.Setup{Watchdog: s.Memory, Env: s.Env, Dir: s.Dir,
 		Mounts: []wire.Mount{{Kind: wire.MountTmpfs, Target: "/", Size: s.Disk, Inodes: s.Inodes}}}

@@ -10,34 +10,34 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/wasm/shell/program"
 )
 
-// Signals, numbered as Linux does.
+// Signals, numbered as in Linux (signal(7)).
 const (
 	sigKill = 9
 	maxSig  = 64
 )
 
-// process is a program that the host started, with all that it starts.
+// process is a program that the host started, together with all programs that it starts.
 type process struct {
 	w       *worker
 	id      uint32
-	mark    uint64
+	tag     uint64
 	streams *streams
 	ctx     context.Context
 	cancel  context.CancelFunc
-	done    chan struct{} // closed when nothing of it runs
+	done    chan struct{} // closed when all its programs have ended
 	account account
-	signals chan int // to what runs
+	signals chan int // for the program's shell
 
 	mu     sync.Mutex
-	signal uint8 // that ended it
+	signal uint8 // signal that ended it; 0: none
 	oom    bool
 }
 
-// account is what a program and all that it started have used.
+// account is the resource use of a program and all programs that it started.
 type account struct {
 	mu     sync.Mutex
 	cpu    time.Duration
-	denied bool // memory was refused to one of them
+	denied bool // whether one of them was refused memory
 }
 
 func (a *account) add(cpu time.Duration, denied bool) {
@@ -47,10 +47,10 @@ func (a *account) add(cpu time.Duration, denied bool) {
 	a.denied = a.denied || denied
 }
 
-// accountKey finds the account in the context of a program.
+// accountKey is the key of the account in a program's context.
 type accountKey struct{}
 
-// onStart starts a program. The reply that it runs is sent before it can end.
+// onStart starts a program. The reply is sent before the program can end.
 func (w *worker) onStart(f wire.Frame) error {
 	var s wire.Start
 	if err := s.Decode(f.Payload); err != nil || len(s.Args) == 0 {
@@ -76,13 +76,13 @@ func (w *worker) onStart(f wire.Frame) error {
 	}
 	c := &program.Context{Args: s.Args, Env: env, Dir: dir, FS: w.fs,
 		Stdin: input{p.streams}, Stdout: output{p.streams, channelOut}, Stderr: output{p.streams, channelErr}}
-	started := wire.Started{PID: uint32(firstPID(p.mark)), Tag: p.mark}
+	started := wire.Started{PID: uint32(firstPID(p.tag)), Tag: p.tag}
 	w.reply(f.ID, wire.OK, nil, started.Append(nil))
 	go p.run(c)
 	return nil
 }
 
-// full reports whether no further program may be started.
+// full reports whether the limit of processes is reached.
 func (w *worker) full() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -105,7 +105,7 @@ func (w *worker) workDir(dir string) (string, error) {
 	return path, err
 }
 
-// newProcess registers a program, nil if there is one of this id.
+// newProcess registers a program. It returns nil if the id is in use.
 func (w *worker) newProcess(id uint32) *process {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -113,27 +113,27 @@ func (w *worker) newProcess(id uint32) *process {
 		return nil
 	}
 	w.last++
-	p := &process{w: w, id: id, mark: w.last, streams: newStreams(w.link, id), done: make(chan struct{}),
+	p := &process{w: w, id: id, tag: w.last, streams: newStreams(w.link, id), done: make(chan struct{}),
 		signals: make(chan int, 16)}
 	p.ctx, p.cancel = context.WithCancel(context.WithValue(context.Background(), accountKey{}, &p.account))
-	w.byID[id], w.byMark[p.mark], w.channels[id] = p, p, p.streams
+	w.byID[id], w.byTag[p.tag], w.channels[id] = p, p, p.streams
 	w.mem.watch(p)
 	return p
 }
 
-// run runs the program to its end and reports it.
+// run runs the program until it ends and reports the result.
 func (p *process) run(c *program.Context) {
 	before := cpuTime()
 	code := p.exec(p.ctx, c)
 	p.cancel()
-	// It may have grown and failed between two looks at the memory.
+	// The program may have exceeded the memory limit and failed between two checks.
 	p.account.add(cpuTime()-before, code != 0 && p.w.mem.exceeded())
 	p.w.mem.unwatch(p)
 	p.streams.finish()
 	w := p.w
 	w.mu.Lock()
 	delete(w.byID, p.id)
-	delete(w.byMark, p.mark)
+	delete(w.byTag, p.tag)
 	delete(w.channels, p.id)
 	w.mu.Unlock()
 	e := p.exited(code)
@@ -141,8 +141,8 @@ func (p *process) run(c *program.Context) {
 	_ = w.link.write(wire.Frame{Type: wire.TypeExited, ID: p.id, Payload: e.Append(nil)})
 }
 
-// exited says how the program ended. One that was refused memory and failed has
-// failed for memory.
+// exited returns the result of the program. A program that was refused memory and then failed is
+// reported as ended for memory.
 func (p *process) exited(code int) wire.Exited {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -154,7 +154,7 @@ func (p *process) exited(code int) wire.Exited {
 	return e
 }
 
-// killedBy notes that a signal has ended the program. The first one counts.
+// killedBy records the signal that ended the program. Only the first one counts.
 func (p *process) killedBy(sig int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -163,14 +163,14 @@ func (p *process) killedBy(sig int) {
 	}
 }
 
-// kill ends the program, and all that it started, whatever they do.
+// kill ends the program and all programs that it started.
 func (p *process) kill() {
 	p.killedBy(sigKill)
 	p.cancel()
 	p.streams.end()
 }
 
-// killForMemory ends the program since the sandbox has too much.
+// killForMemory kills the program because the sandbox exceeds its memory limit.
 func (p *process) killForMemory() {
 	p.mu.Lock()
 	p.oom = true
@@ -178,13 +178,12 @@ func (p *process) killForMemory() {
 	p.kill()
 }
 
-// endTime is how long a program may take to end that was told to.
-const endTime = 5 * time.Second
+// endTimeout bounds the time that a killed program takes to end.
+const endTimeout = 5 * time.Second
 
-// ended waits until nothing of a program that was killed runs; false if it
-// takes too long.
+// ended waits until all programs of a killed process have ended; false after endTimeout.
 func (p *process) ended() bool {
-	t := time.NewTimer(endTime)
+	t := time.NewTimer(endTimeout)
 	defer t.Stop()
 	select {
 	case <-p.done:
@@ -194,7 +193,7 @@ func (p *process) ended() bool {
 	}
 }
 
-// onSignal signals a program.
+// onSignal sends a signal to a program.
 func (w *worker) onSignal(f wire.Frame) error {
 	var s wire.Signal
 	if err := s.Decode(f.Payload); err != nil {
@@ -210,22 +209,22 @@ func (w *worker) onSignal(f wire.Frame) error {
 	default:
 		select {
 		case p.signals <- int(s.Number):
-		default: // as with a kernel, signals of which many wait are one
+		default: // pending signals are merged, as in signal(7)
 		}
 	}
 	return nil
 }
 
-// onKill ends a program and all that it started.
+// onKill ends a program and all programs that it started.
 func (w *worker) onKill(f wire.Frame) error {
 	var k wire.Kill
 	if err := k.Decode(f.Payload); err != nil {
 		return errProtocol
 	}
 	w.mu.Lock()
-	p := w.byMark[k.Tag]
+	p := w.byTag[k.Tag]
 	w.mu.Unlock()
-	if p == nil { // what it started has ended before it, or with it
+	if p == nil { // a program ends together with all that it started
 		w.reply(f.ID, wire.OK, nil, nil)
 		return nil
 	}

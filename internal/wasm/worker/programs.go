@@ -13,8 +13,7 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/wasm/shell/program"
 )
 
-// programs is what can be run besides the shell and its utilities, and how
-// commands are found.
+// programs has the interpreters, and finds the files of commands.
 type programs struct {
 	w    *worker
 	list map[string]program.Program
@@ -31,17 +30,16 @@ func newPrograms(w *worker) *programs {
 	return p
 }
 
-// defaultPath is where programs are looked for without a PATH.
+// defaultPath is the search path without PATH in the environment.
 const defaultPath = "/usr/local/bin:/usr/bin:/bin"
 
-// Limits of a command, as Linux has them.
+// Limits of a command, as in Linux (execve(2)).
 const (
-	maxString  = 128 << 10 // one argument or variable
-	maxStrings = 2 << 20   // all of them
+	maxString  = 128 << 10 // one argument or variable, in bytes
+	maxStrings = 2 << 20   // all of them, in bytes
 )
 
-// check says whether a command can be started at all. Errors are those of
-// execve(2).
+// check returns an error of execve(2) if a command cannot be started.
 func (p *programs) check(args, env []string, dir string) error {
 	total := 0
 	for _, s := range slices.Concat(args, env) {
@@ -57,7 +55,7 @@ func (p *programs) check(args, env []string, dir string) error {
 	return p.checkFile(file, dir, 0)
 }
 
-// lookPath finds the file of a program as a shell would.
+// lookPath finds the file of a program as a shell does.
 func (p *programs) lookPath(name string, env []string, dir string) (string, error) {
 	if strings.Contains(name, "/") {
 		return name, nil
@@ -86,14 +84,14 @@ func (p *programs) lookPath(name string, env []string, dir string) (string, erro
 	return "", denied
 }
 
-// maxScripts is how many interpreters may be scripts themselves.
+// maxScripts bounds the nesting of scripts whose interpreters are scripts.
 const maxScripts = 4
 
-// marker is the interpreter of a file that stands for a program of the shell.
+// marker is the interpreter in the first line of a file that represents a Go function of the shell.
 const marker = "program"
 
-// checkFile says whether a file is a program: one of the shell's, or a script
-// whose interpreter is a program.
+// checkFile returns an error if a file cannot be executed. It must be a program of the shell, or a
+// script whose interpreter can be executed.
 func (p *programs) checkFile(file, dir string, depth int) error {
 	head, err := p.head(file, dir)
 	if err != nil {
@@ -114,7 +112,7 @@ func (p *programs) checkFile(file, dir string, depth int) error {
 	return p.checkFile(interpreter, dir, depth+1)
 }
 
-// head is the first bytes of a file that may be executed.
+// head returns the first bytes of an executable file.
 func (p *programs) head(file, dir string) ([]byte, error) {
 	f, err := p.w.fs.OpenFile(dir, file, syscall.O_RDONLY, 0)
 	if err != nil {

@@ -18,17 +18,16 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/wasm/shell/program"
 )
 
-// maxIdle is how many runners are kept that have nothing to do. A runner that
-// has Python loaded takes some 80 MB.
+// maxIdle bounds the idle runners. One that has loaded Python takes about 80 MB.
 const maxIdle = 2
 
-// runners starts runners and keeps those that are free.
+// runners is a pool of runners.
 type runners struct {
 	cache, modules string
 
 	mu     sync.Mutex
 	idle   []*runner
-	all    map[*runner]bool // that have been started and not ended
+	all    map[*runner]bool // started and not ended
 	closed bool
 }
 
@@ -36,20 +35,20 @@ type runners struct {
 type runner struct {
 	cmd    *exec.Cmd
 	conn   *call.Conn
-	in     io.Closer // the runner ends when it is closed
+	in     io.Closer // the runner exits when it is closed
 	loaded map[call.Language]bool
-	errors *tail
-	once   sync.Once // its end
+	errors *stderrHead
+	once   sync.Once // guards end
 }
 
 func newRunners(cache, modules string) *runners {
 	return &runners{cache: cache, modules: modules, all: map[*runner]bool{}}
 }
 
-// errClosed is the refusal of everything at the end of the worker.
-var errClosed = errors.New("the sandbox is being ended")
+// errClosed is the error of starting a runner while the worker exits.
+var errClosed = errors.New("the sandbox is being destroyed")
 
-// close ends all runners. It returns when none is left.
+// close ends all runners and waits for them.
 func (r *runners) close() {
 	r.mu.Lock()
 	r.closed = true
@@ -63,14 +62,14 @@ func (r *runners) close() {
 	}
 }
 
-// tail keeps the beginning of what a runner says on its standard error, which
-// is never a program's.
-type tail struct {
+// stderrHead stores the first 1024 bytes of a runner's standard error. No program's output is in
+// it.
+type stderrHead struct {
 	mu sync.Mutex
 	b  bytes.Buffer
 }
 
-func (t *tail) Write(p []byte) (int, error) {
+func (t *stderrHead) Write(p []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if room := 1024 - t.b.Len(); room > 0 {
@@ -79,7 +78,7 @@ func (t *tail) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func (t *tail) String() string {
+func (t *stderrHead) String() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.b.String()
@@ -91,7 +90,7 @@ func (r *runners) start() (*runner, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &runner{loaded: map[call.Language]bool{}, errors: &tail{}}
+	n := &runner{loaded: map[call.Language]bool{}, errors: &stderrHead{}}
 	n.cmd = &exec.Cmd{Path: exe, Args: guest.Args(guest.ModeRun, r.cache, r.modules), Env: Env(), Dir: rootDir(),
 		Stderr: n.errors, SysProcAttr: childAttr(), WaitDelay: time.Second}
 	in, err := n.cmd.StdinPipe()
@@ -115,10 +114,10 @@ func (r *runners) start() (*runner, error) {
 	return n, nil
 }
 
-// end ends a runner, whatever it does, and waits for its end.
+// end kills a runner and waits for its exit.
 func (r *runners) end(n *runner) {
 	n.once.Do(func() {
-		_ = n.cmd.Process.Kill() // it may have ended by itself
+		_ = n.cmd.Process.Kill() // it may have exited already
 		_ = n.in.Close()
 		_ = n.cmd.Wait()
 		r.mu.Lock()
@@ -127,8 +126,7 @@ func (r *runners) end(n *runner) {
 	})
 }
 
-// take returns a free runner, if there is one then one that has the language
-// loaded, or else a new one.
+// take returns an idle runner, preferably one that has loaded the language, or else a new one.
 func (r *runners) take(l call.Language) (*runner, error) {
 	r.mu.Lock()
 	best := len(r.idle) - 1
@@ -147,7 +145,7 @@ func (r *runners) take(l call.Language) (*runner, error) {
 	return n, nil
 }
 
-// give keeps a runner that has nothing to do.
+// give returns a runner to the pool.
 func (r *runners) give(n *runner) {
 	r.mu.Lock()
 	var drop *runner
@@ -161,12 +159,12 @@ func (r *runners) give(n *runner) {
 	}
 }
 
-// warm has a runner ready for a language, soon.
+// warm starts a runner with a loaded language in the background.
 func (r *runners) warm(l call.Language) {
 	go func() {
 		n, err := r.start()
 		if err != nil {
-			return // whoever needs one will see why
+			return // the next program reports the error
 		}
 		if n.load(l) != nil {
 			r.end(n)
@@ -176,28 +174,28 @@ func (r *runners) warm(l call.Language) {
 	}()
 }
 
-// load has a runner load an interpreter while nobody waits for it.
+// load makes a runner load an interpreter in advance.
 func (n *runner) load(l call.Language) error {
 	n.loaded[l] = true
 	return n.conn.Send(call.KindLoad, &call.Load{Language: l})
 }
 
-// errRunner is the end of a runner that was not asked for.
-var errRunner = errors.New("the process that ran it has ended")
+// errRunner is the error of a runner that exited while a program ran.
+var errRunner = errors.New("the process that ran the program has exited")
 
 // interpreter returns the program that runs a language.
 func (w *worker) interpreter(l call.Language) program.Program {
 	return func(ctx context.Context, c *program.Context) int {
 		code, err := w.interpret(ctx, l, c)
 		if err != nil && ctx.Err() == nil {
-			_, _ = io.WriteString(c.Stderr, path.Base(c.Args[0])+": "+err.Error()+"\n") // nobody may read it
+			_, _ = io.WriteString(c.Stderr, path.Base(c.Args[0])+": "+err.Error()+"\n") // standard error may be closed
 		}
 		return code
 	}
 }
 
-// failed is the exit code of a program that ended by a fault of its own or of
-// the interpreter, as of one that aborts.
+// failed is the exit code of a program that ended by a fault of its own or of the interpreter: 128
+// + SIGABRT.
 const failed = 134
 
 // interpret runs one program in a runner.
@@ -220,7 +218,7 @@ func (w *worker) interpret(ctx context.Context, l call.Language, c *program.Cont
 	case <-ctx.Done():
 		w.runners.end(n)
 		w.runners.warm(l)
-		// What the conversation waits for ends with the program.
+		// The goroutine of converse ends later: all that it waits for ends with the program.
 		return failed, ctx.Err()
 	}
 	if out.err != nil {
@@ -234,7 +232,7 @@ func (w *worker) interpret(ctx context.Context, l call.Language, c *program.Cont
 		a.add(time.Duration(out.done.CPU)*time.Microsecond, out.done.Denied)
 	}
 	if out.done.Fault {
-		w.runners.end(n) // an interpreter after a fault is not used again
+		w.runners.end(n) // the interpreter's state may be corrupt
 		return failed, errors.New(out.done.Text)
 	}
 	w.runners.give(n)
@@ -246,7 +244,7 @@ type outcome struct {
 	err  error
 }
 
-// converse has a runner run the program and answers its system calls.
+// converse makes a runner run the program and answers its system calls.
 func (k *kernel) converse(n *runner, l call.Language) (done call.Done, err error) {
 	limit := k.w.plan.memory
 	if limit <= 0 || limit > maxLinear {
@@ -282,10 +280,10 @@ func (k *kernel) converse(n *runner, l call.Language) (done call.Done, err error
 	}
 }
 
-// maxLinear is the most linear memory that 32 bits can address.
+// maxLinear is the size of the largest 32-bit linear memory, in bytes.
 const maxLinear = 4 << 30
 
-// rootDir is a working directory that is always there.
+// rootDir returns a working directory that always exists.
 func rootDir() string {
 	if d := os.Getenv("SYSTEMROOT"); d != "" {
 		return d

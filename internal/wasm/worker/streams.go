@@ -7,18 +7,18 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/agent/wire"
 )
 
-// The channels of a program, as in package agent.
+// Channels of a program, as in package agent.
 const (
 	channelIn  = 0
 	channelOut = 1
 	channelErr = 2
 )
 
-// maxData is how much output one frame carries.
+// maxData bounds the output in one frame, in bytes.
 const maxData = 32 << 10
 
-// streams are the standard streams of a program that the host started. Each
-// side sends within the other's credit.
+// streams are the standard streams of a program that the host started. Each side sends within the
+// credit that the other granted.
 type streams struct {
 	link *link
 	id   uint32
@@ -26,9 +26,9 @@ type streams struct {
 	mu     sync.Mutex
 	change *sync.Cond
 	queue  []byte  // input that the program has not read
-	inEnd  bool    // no more comes
-	credit [3]int  // what may still be sent
-	closed [3]bool // nothing is to be sent any more
+	inEnd  bool    // end of input
+	credit [3]int  // bytes that may be sent
+	closed [3]bool // the host reads no more
 	over   bool    // the program has ended or is being ended
 }
 
@@ -41,7 +41,7 @@ func newStreams(l *link, id uint32) *streams {
 // input is the program's standard input.
 type input struct{ s *streams }
 
-// Read waits for input, its end, or that of the program.
+// Read waits for input, the end of input, or the end of the program.
 func (r input) Read(p []byte) (int, error) {
 	s := r.s
 	s.mu.Lock()
@@ -64,14 +64,14 @@ func (r input) Read(p []byte) (int, error) {
 	return n, s.link.write(wire.Frame{Type: wire.TypeCredit, ID: s.id, Payload: wire.AppendCredit(nil, channelIn, uint32(n))})
 }
 
-// output is one of the program's outputs.
+// output is standard output or standard error of the program.
 type output struct {
 	s  *streams
 	ch int
 }
 
-// Write sends p, waiting for credit. io.ErrClosedPipe: nobody reads it any
-// more, or the program is being ended.
+// Write sends p and waits for credit. io.ErrClosedPipe: the host reads no more, or the program is
+// being ended.
 func (o output) Write(p []byte) (n int, err error) {
 	for len(p) > 0 {
 		k := o.s.takeCredit(o.ch, min(len(p), maxData))
@@ -88,8 +88,8 @@ func (o output) Write(p []byte) (n int, err error) {
 	return n, nil
 }
 
-// takeCredit waits until something may be sent and takes at most want of it; 0
-// means never.
+// takeCredit waits for credit and takes at most want bytes of it. It returns 0 if no more may be
+// sent.
 func (s *streams) takeCredit(ch, want int) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -104,7 +104,7 @@ func (s *streams) takeCredit(ch, want int) int {
 	return n
 }
 
-// end wakes whoever waits: the program has ended or is being ended.
+// end wakes all blocked reads and writes, because the program has ended or is being ended.
 func (s *streams) end() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -112,7 +112,7 @@ func (s *streams) end() {
 	s.change.Broadcast()
 }
 
-// finish tells the host that both outputs are at their end.
+// finish closes both outputs.
 func (s *streams) finish() {
 	s.end()
 	for ch := uint8(channelOut); ch <= channelErr; ch++ {
@@ -120,8 +120,8 @@ func (s *streams) finish() {
 	}
 }
 
-// onStream handles a frame of a channel. One for a program that has ended is no
-// violation: it may have been sent before the host knew.
+// onStream processes a frame of a channel. A frame for a program that has ended is not an error:
+// the host may have sent it before it received Exited.
 func (w *worker) onStream(f wire.Frame) error {
 	ch, rest, err := wire.DecodeChannel(f.Payload)
 	if err != nil || ch > channelErr {

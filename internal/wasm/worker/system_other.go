@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// executable names this program, for an exec.
+// executable returns the path of this program for an exec.
 func executable() (string, error) { return os.Executable() }
 
 func childAttr() *syscall.SysProcAttr { return nil }

@@ -18,11 +18,11 @@ import (
 	"github.com/ulikunitz/xz"
 )
 
-// debianPrefix begins the names of Debian's packages.
+// debianPrefix begins the name of a Debian package in Module.Package.
 const debianPrefix = "deb:"
 
-// mirrors are where packages of Debian are looked for: where DEBIAN_MIRROR says, and
-// where the apt of this host gets them.
+// mirrors returns the mirrors of Debian to try: DEBIAN_MIRROR, then those in apt's configuration
+// (sources.list(5)).
 func mirrors() []string {
 	var all []string
 	add := func(uri string) {
@@ -43,8 +43,8 @@ func mirrors() []string {
 	return all
 }
 
-// aptMirrors are the mirrors of Debian in a list of sources of apt, of the form of one
-// line or of deb822. What a comment names is none.
+// aptMirrors returns the mirrors in a source list of apt, in one-line or deb822 format. Comments
+// are ignored.
 func aptMirrors(list []string) []string {
 	var all []string
 	for _, line := range list {
@@ -60,13 +60,13 @@ func aptMirrors(list []string) []string {
 	return all
 }
 
-// aptMirror matches the URI of a mirror of Debian.
+// aptMirror matches the URI of a Debian mirror.
 var aptMirror = regexp.MustCompile(`^https?://\S+/debian/?$`)
 
-// aptProxy matches the setting of apt for a proxy.
+// aptProxy matches apt's setting for a proxy (apt.conf(5)).
 var aptProxy = regexp.MustCompile(`(?m)^\s*Acquire::https?::[Pp]roxy\s+"(http[^"]+)"`)
 
-// debianClient is an HTTP client with the proxy that apt or the environment names.
+// debianClient returns an HTTP client with the proxy of apt's configuration or of the environment.
 func debianClient() *http.Client {
 	t := &http.Transport{Proxy: http.ProxyFromEnvironment}
 	names, _ := filepath.Glob("/etc/apt/apt.conf.d/*") // the pattern is right
@@ -81,15 +81,15 @@ func debianClient() *http.Client {
 	return &http.Client{Transport: t, Timeout: fetchTimeout}
 }
 
-// debianPackage downloads NAME=VERSION, a package for all architectures whose
-// source package has the same name.
+// debianPackage downloads NAME=VERSION, an architecture-independent package whose source package
+// has the same name. It returns the package's files by path.
 func debianPackage(spec string) (map[string][]byte, error) {
 	name, version, _ := strings.Cut(spec, "=")
 	client := debianClient()
 	var errs []error
 	all := mirrors()
 	if len(all) == 0 {
-		return nil, errors.New("no mirror of Debian is known: set DEBIAN_MIRROR to the URL of one, which ends with /debian")
+		return nil, errors.New("apt's configuration has no mirror of Debian: set DEBIAN_MIRROR to the URL of one, which ends with /debian")
 	}
 	for _, mirror := range all {
 		b, err := get(client, mirror+"/pool/main/"+name[:1]+"/"+name+"/"+name+"_"+version+"_all.deb", nil)
@@ -107,13 +107,12 @@ func debianPackage(spec string) (map[string][]byte, error) {
 	return nil, errors.Join(errs...)
 }
 
-// undeb returns the files of a package: an archive of ar(1), whose member data.tar
-// holds them.
+// undeb returns the files of a package: an ar(1) archive whose member data.tar has them (deb(5)).
 func undeb(deb []byte) (map[string][]byte, error) {
 	const magic, header = "!<arch>\n", 60
 	rest, ok := bytes.CutPrefix(deb, []byte(magic))
 	if !ok {
-		return nil, errors.New("not a package of Debian")
+		return nil, errors.New("not a Debian package")
 	}
 	for len(rest) >= header {
 		name := strings.TrimRight(string(rest[:16]), " /")

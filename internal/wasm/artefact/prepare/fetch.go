@@ -29,9 +29,8 @@ const (
 // licence is the name of the licence text among the files of a package.
 const licence = "LICENSE"
 
-// fetch puts all files that are missing in a directory there, and reports each
-// package to log before its download. The error names every package that could
-// not be fetched.
+// fetch downloads all files that are missing in a directory, and reports each package to log before
+// its download. The error names every package that could not be downloaded.
 func fetch(dir string, log io.Writer) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
@@ -39,7 +38,7 @@ func fetch(dir string, log io.Writer) error {
 	var packages []string
 	missing := map[string][]artefact.Module{}
 	for _, m := range artefact.All() {
-		if artefact.Check(dir, m) == nil {
+		if artefact.CheckModule(dir, m) == nil {
 			continue
 		}
 		if !slices.Contains(packages, m.Package) {
@@ -57,7 +56,8 @@ func fetch(dir string, log io.Writer) error {
 	return errors.Join(errs...)
 }
 
-// fetchPackage puts files of one package into a directory, each with its licence.
+// fetchPackage downloads one package and writes the wanted files to a directory, each with its
+// licence.
 func fetchPackage(name string, wanted []artefact.Module, dir string) error {
 	read := npmPackage
 	if strings.HasPrefix(name, debianPrefix) {
@@ -84,21 +84,20 @@ func fetchPackage(name string, wanted []artefact.Module, dir string) error {
 
 // write checks and prepares a file as published, and writes the result.
 func write(m artefact.Module, published []byte, to string) error {
-	if sum := artefact.Sum(published); sum != m.Upstream {
+	if sum := artefact.SHA256(published); sum != m.Upstream {
 		return fmt.Errorf("%s has the SHA-256 sum %s, and %s was expected", m.Path, sum, m.Upstream)
 	}
 	b, err := m.Prepare(published)
 	if err != nil {
 		return fmt.Errorf("%s: %w", m.Path, err)
 	}
-	if sum := artefact.Sum(b); sum != m.Prepared {
+	if sum := artefact.SHA256(b); sum != m.Prepared {
 		return fmt.Errorf("%s has the SHA-256 sum %s when prepared, and %s was expected", m.Path, sum, m.Prepared)
 	}
 	return replace(to, b)
 }
 
-// replace writes a file in one step, so that a build beside this one sees the
-// old file or the new.
+// replace writes a file atomically, so that a concurrent build sees the old file or the new one.
 func replace(to string, content []byte) error {
 	f, err := os.CreateTemp(filepath.Dir(to), ".fetched-")
 	if err != nil {
@@ -135,7 +134,7 @@ func get(client *http.Client, url string, header http.Header) ([]byte, error) {
 	return readAll(resp.Body, maxPackage)
 }
 
-// readAll reads to the end, and fails beyond a number of bytes.
+// readAll reads r to the end. More than most bytes are an error.
 func readAll(r io.Reader, most int64) ([]byte, error) {
 	b, err := io.ReadAll(io.LimitReader(r, most+1))
 	if err == nil && int64(len(b)) > most {
@@ -167,8 +166,8 @@ func untar(r io.Reader) (map[string][]byte, error) {
 	}
 }
 
-// npmPackage downloads NAME@VERSION from the npm registry. The names of its files
-// are without the directory that holds all of them.
+// npmPackage downloads NAME@VERSION from the npm registry. It removes the archive's top directory
+// from the names of the files.
 func npmPackage(spec string) (map[string][]byte, error) {
 	at := strings.LastIndexByte(spec, '@')
 	name, version := spec[:at], spec[at+1:]
@@ -182,7 +181,7 @@ func npmPackage(spec string) (map[string][]byte, error) {
 	}
 	registry := settings.registry(name)
 	if registry == "" {
-		return nil, errors.New("no registry of npm is known: set npm_config_registry to the URL of one, or install npm")
+		return nil, errors.New("no npm registry is configured: set npm_config_registry to the URL of one, or install npm")
 	}
 	b, err := get(client, registry+name+"/-/"+path.Base(name)+"-"+version+".tgz", settings.authorization(registry))
 	if err != nil {
@@ -202,7 +201,7 @@ func npmPackage(spec string) (map[string][]byte, error) {
 	return files, err
 }
 
-// lines are those of a file, or none if there is no such file.
+// lines returns the lines of a file, or none if the file does not exist.
 func lines(name string) ([]string, error) {
 	b, err := os.ReadFile(name)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {

@@ -21,8 +21,8 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/wasm/artefact"
 )
 
-// published is the directory of a build's files. Those in fetched are used as they
-// are published, so a registry for tests can serve them.
+// published returns the directory of a build's files. Those in fetched are used as published, so
+// the tests' registries can serve them.
 func published(t *testing.T) string {
 	t.Helper()
 	testenv.Need(t, testenv.WasmModules, testenv.V86)
@@ -40,7 +40,7 @@ func contents(t *testing.T, name string) []byte {
 	return b
 }
 
-// partly is a directory that lacks the files in fetched alone.
+// partly returns a directory without the files in fetched.
 func partly(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -79,8 +79,8 @@ func compressed(t *testing.T, w io.WriteCloser, to *bytes.Buffer, content []byte
 	return to.Bytes()
 }
 
-// registries serves an npm registry, which wants a token, below /npm and a mirror
-// of Debian below /debian.
+// registries serves an npm registry, which requires a token, below /npm and a mirror of Debian
+// below /debian.
 func registries(t *testing.T) *httptest.Server {
 	t.Helper()
 	dir := published(t)
@@ -114,8 +114,8 @@ func registries(t *testing.T) *httptest.Server {
 	return server
 }
 
-// fetchStep runs scripts/wasm.sh into a directory, with Go and the host's shell
-// utilities in PATH and no client program of a registry.
+// fetchStep runs scripts/wasm.sh for a directory. PATH has Go and the host's shell utilities, but
+// no client program of a registry.
 func fetchStep(t *testing.T, to string, environ ...string) (said string, err error) {
 	t.Helper()
 	testenv.Need(t, testenv.GoTool)
@@ -145,8 +145,7 @@ func fetchStep(t *testing.T, to string, environ ...string) (said string, err err
 	return string(out), err
 }
 
-// The build fetches what is missing with Go alone, from the registries that the
-// settings of npm name.
+// The build downloads missing files with Go alone, from the registries in npm's configuration.
 func TestFetch(t *testing.T) {
 	server, dir := registries(t), partly(t)
 	settings := filepath.Join(t.TempDir(), "npmrc")
@@ -168,17 +167,17 @@ func TestFetch(t *testing.T) {
 			t.Errorf("%s: %q", file, got)
 		}
 	}
-	if _, err := artefact.PC(dir); err != nil {
+	if _, err := artefact.ReadEmulator(dir); err != nil {
 		t.Errorf("the emulator: %v", err)
 	}
-	// Nothing is fetched twice.
+	// A second run downloads nothing.
 	server.Close()
 	if said, err := fetchStep(t, dir, "npm_config_registry="+server.URL, "DEBIAN_MIRROR="+server.URL); err != nil {
 		t.Errorf("all is there, and the step failed: %v: %s", err, said)
 	}
 }
 
-// A build that cannot have the modules fails, and names what helps.
+// A build that cannot get the files fails with an error that names a fix.
 func TestFetchFails(t *testing.T) {
 	t.Setenv("HOME", t.TempDir()) // no .npmrc
 	wrong := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -190,7 +189,7 @@ func TestFetchFails(t *testing.T) {
 	closed.Close()
 	for name, c := range map[string]struct{ registry, says string }{
 		"no registry":   {closed.URL, "connection refused"},
-		"none is set":   {"", "no registry of npm is known"},
+		"none is set":   {"", "no npm registry is configured"},
 		"another file":  {wrong.URL, "libv86.js has the SHA-256 sum"},
 		"not a package": {registries(t).URL + "/debian", "404"},
 	} {
@@ -217,7 +216,7 @@ func TestFetchFails(t *testing.T) {
 	}
 }
 
-// Settings of the npm client choose the registry of a package and its token.
+// npm's configuration selects the registry of a package and its token.
 func TestRegistries(t *testing.T) {
 	home := t.TempDir()
 	t.Setenv("HOME", home)

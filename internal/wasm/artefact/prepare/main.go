@@ -1,15 +1,15 @@
-// Command prepare fetches what others built and Sandbar embeds, checks it, strips
-// it and puts it where a build finds it. It is all that a build needs for that:
-// packages come over plain HTTP, by exact version and checksum, and no client
-// program of a registry is used.
+// Command prepare downloads the third-party binaries that Sandbar embeds (package artefact),
+// verifies their checksums, strips the modules, and stores them where the build finds them. It
+// needs only Go: it downloads packages over HTTP, by exact version and checksum, without the
+// registries' client programs.
 //
-//	prepare fetch DIRECTORY     fetch what is missing there
-//	prepare check DIRECTORY     succeed when all modules of the wasm driver are there
-//	prepare check-pc DIRECTORY  succeed when the emulator is there, but for the guest's program
+//	prepare fetch DIRECTORY     download what is missing in DIRECTORY
+//	prepare check DIRECTORY     succeed if all modules of the wasm driver are there
+//	prepare check-pc DIRECTORY  succeed if the emulator is there, except for the guest's program
 //
-// Registries, proxies, authorities and tokens are those of the npm client's
-// settings (npm_config_registry and the like, .npmrc) and of apt (DEBIAN_MIRROR
-// names another mirror).
+// The registry, proxy, certificate authorities and tokens are those of the npm client's
+// configuration (npm_config_registry etc., .npmrc). The mirror and proxy of Debian are apt's;
+// DEBIAN_MIRROR names another mirror.
 package main
 
 import (

@@ -12,18 +12,17 @@ import (
 	"strings"
 )
 
-// npm is what the npm client's settings say of registries: variables
-// (npm_config_NAME), then the .npmrc of the project, of the user and of the host,
-// the first of them that sets a name.
+// npm is the npm client's configuration: variables (npm_config_NAME), then the .npmrc of the
+// project, of the user and of the host. The first one that sets a name wins.
 type npm map[string]string
 
-// readNPM reads the settings that the npm client would read.
+// readNPM reads the configuration that the npm client would read.
 func readNPM(environ []string) (npm, error) {
 	s := npm{}
 	for _, e := range environ {
 		name, value, _ := strings.Cut(e, "=")
 		if rest, ok := cutPrefixFold(name, "npm_config_"); ok && value != "" {
-			if !strings.HasPrefix(rest, "//") { // the name of a registry's setting is kept as it is
+			if !strings.HasPrefix(rest, "//") { // names of a registry's settings are case-sensitive
 				rest = strings.ReplaceAll(strings.ToLower(rest), "_", "-")
 			}
 			s.add(rest, value)
@@ -67,8 +66,8 @@ func (s npm) add(name, value string) {
 	}
 }
 
-// registry is the URL, with a slash at its end, below which a package is found; "" if no
-// setting names one and there is no npm client, which knows one by itself.
+// registry returns the URL of a package's registry, with a slash at its end. It returns "" if no
+// setting names a registry and no npm client is installed.
 func (s npm) registry(name string) string {
 	registry := s["registry"]
 	if scope, _, ok := strings.Cut(name, "/"); ok && s[scope+":registry"] != "" {
@@ -83,7 +82,7 @@ func (s npm) registry(name string) string {
 	return strings.TrimRight(registry, "/") + "/"
 }
 
-// askNPM is the registry of the npm client, "" if there is no client.
+// askNPM returns the registry of the npm client, or "" if none is installed.
 func askNPM() string {
 	out, err := exec.Command("npm", "config", "get", "registry").Output()
 	if err != nil {
@@ -92,7 +91,7 @@ func askNPM() string {
 	return strings.TrimSpace(string(out))
 }
 
-// authorization is the header for a registry, from "//HOST/PATH/:_authToken" or
+// authorization returns the header for a registry, from the setting "//HOST/PATH/:_authToken" or
 // "//HOST/PATH/:_auth".
 func (s npm) authorization(registry string) http.Header {
 	_, place, _ := strings.Cut(registry, ":")
@@ -106,7 +105,7 @@ func (s npm) authorization(registry string) http.Header {
 	return nil
 }
 
-// client is an HTTP client with the proxy and the authorities of the settings.
+// client returns an HTTP client with the proxy and certificate authorities of the configuration.
 func (s npm) client() (*http.Client, error) {
 	t := &http.Transport{Proxy: http.ProxyFromEnvironment}
 	proxy := s["https-proxy"]

@@ -1,11 +1,11 @@
-// The beginning of the script that makes QuickJS look like Node.js to programs:
-// what the runner gives (host), and errors. All files of this directory are one
-// function, in the order of their names.
+// The files of this directory, concatenated in the order of their names, are one
+// function: the prelude, which gives QuickJS the API of Node.js. This file has the
+// interface to the runner (host) and errors.
 
 const global = globalThis;
 const info = JSON.parse(host('tables'));
 
-// An error of a system call, as Node.js words it.
+// An error of a system call, with the text of Node.js.
 function systemError(errno, syscall, path, dest) {
   const [code, text] = info.errors[errno] || ['EIO', 'i/o error'];
   let message = `${code}: ${text}, ${syscall}`;
@@ -51,7 +51,7 @@ function hide(object, properties) {
   return object;
 }
 
-// Math.random starts from the clock; a saved machine must not repeat itself.
+// Without this, Math.random would repeat its sequence in each program of a snapshot.
 {
   let pool = new Float64Array(0), at = 0;
   hide(Math, {

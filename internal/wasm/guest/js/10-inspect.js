@@ -13,8 +13,8 @@ const typedName = Object.getOwnPropertyDescriptor(TypedArray.prototype, Symbol.t
 const isTyped = (v) => typedName.call(v) !== undefined;
 const generatorProto = Object.getPrototypeOf(function* () {}).prototype;
 
-// is reports whether a method of a builtin class accepts v, which tells whether
-// it is one whatever its prototype.
+// is reports whether a method of a builtin class accepts v: then v is of that
+// class, whatever its prototype is.
 function is(probe) {
   return (v) => {
     try { probe(v); return true; } catch { return false; }
@@ -77,7 +77,7 @@ function formatPrimitive(ctx, value) {
   }
 }
 
-// width is how many columns a text takes.
+// width returns the number of terminal columns of a text.
 function width(text) {
   let n = 0;
   for (const c of text.replace(/\u001b\[\d\d?m/g, '')) {
@@ -95,8 +95,8 @@ function instanceOf(value, C) {
   try { return value instanceof C; } catch { return false; }
 }
 
-// constructorName is the name of the nearest class of an object, null if there
-// is none.
+// constructorName returns the name of an object's nearest class, or null if it
+// has none.
 function constructorName(value) {
   for (let o = value; o !== null; o = Object.getPrototypeOf(o)) {
     const d = Object.getOwnPropertyDescriptor(o, 'constructor');
@@ -433,7 +433,7 @@ function formatProperty(ctx, value, level, key, list) {
 
 function groupElements(ctx, output, value) {
   let total = 0, longest = 0, count = output.length;
-  if (ctx.maxArrayLength < output.length) count--; // the last one tells how many more there are
+  if (ctx.maxArrayLength < output.length) count--; // the last one is the number of further elements
   const gap = 2, lengths = [];
   for (let i = 0; i < count; i++) {
     lengths[i] = width(output[i]);
@@ -526,7 +526,7 @@ inspect.defaultOptions = { ...inspectDefaults };
 inspect.colors = Object.create(null);
 inspect.styles = Object.create(null);
 
-// format puts values into a text as printf does, and appends what is left.
+// format formats values as printf does, and appends the remaining ones.
 function formatWith(options, args) {
   const first = args[0];
   if (args.length === 1) return typeof first === 'string' ? first : inspect(first, options);

@@ -50,7 +50,7 @@ class TextDecoder {
   }
 }
 
-// wholeUtf8 is how many bytes are before a character that is cut at the end.
+// wholeUtf8 returns the number of bytes before an incomplete character at the end.
 function wholeUtf8(b) {
   for (let back = 1; back <= 3 && back <= b.length; back++) {
     const c = b[b.length - back];
@@ -273,7 +273,7 @@ function search(b, value, from, encoding, last) {
   return -1;
 }
 
-// The fixed-size numbers are those of DataView.
+// DataView implements the methods for fixed-size numbers.
 for (const [name, kind, size] of [['UInt8', 'Uint8', 1], ['Int8', 'Int8', 1], ['UInt16', 'Uint16', 2], ['Int16', 'Int16', 2], ['UInt32', 'Uint32', 4],
   ['Int32', 'Int32', 4], ['BigUInt64', 'BigUint64', 8], ['BigInt64', 'BigInt64', 8], ['Float', 'Float32', 4], ['Double', 'Float64', 8]]) {
   for (const order of size === 1 ? [''] : ['LE', 'BE']) {

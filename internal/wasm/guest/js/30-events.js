@@ -56,7 +56,7 @@ class EventEmitter {
   setMaxListeners() { return this; }
   getMaxListeners() { return EventEmitter.defaultMaxListeners; }
 }
-// Old code makes emitters by calling the class on an object of its own.
+// Old code calls the class as a function on an object of its own.
 const EventEmitterFunction = new Proxy(EventEmitter, { apply: () => undefined });
 
 function onceEvent(emitter, name) {

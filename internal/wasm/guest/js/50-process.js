@@ -4,7 +4,7 @@
 const performanceNow = () => host('now') / 1e6;
 let directory = '/';
 
-class Exit {} // nothing: host('exit') does not return
+class Exit {} // unused: host('exit') does not return
 
 const process = new (class process extends EventEmitter {})();
 Object.assign(process, {
@@ -56,8 +56,8 @@ Object.assign(process, {
 Object.defineProperty(process, Symbol.toStringTag, { value: 'process', configurable: true });
 let exiting = false;
 
-// begin makes the machine that of a program: everything before was the same for
-// all of them, and has been saved.
+// begin initializes the state of one program. Everything before it is the same
+// for all programs and part of the snapshot.
 function begin() {
   Object.assign(info, JSON.parse(host('info')));
   directory = info.cwd;
@@ -84,7 +84,7 @@ function writeAll(fd, data) {
 // ---- the event loop
 
 const ticks = [];
-const timers = new Map(); // by number, in the order of their start
+const timers = new Map(); // by number, in the order of creation
 let lastTimer = 0;
 const immediates = [];
 const pendingIO = [];
@@ -141,19 +141,19 @@ const customPromisify = Symbol.for('nodejs.util.promisify.custom');
 setTimeout[customPromisify] = wait;
 setImmediate[customPromisify] = (value) => new Promise((resolve) => setImmediate(resolve, value));
 
-// tick runs what nextTick has queued; it returns how much that was.
+// tick runs the functions that nextTick has queued and returns their number.
 function tick() {
   let n = 0;
   while (ticks.length) { n++; ticks.shift()(); if (n % 64 === 0) break; }
   return n;
 }
 
-let phase = []; // immediates of the round under way
+let phase = []; // immediates of the current round
 
-// step runs one callback, and returns -2, or else how many milliseconds there
-// is to wait for one, or -1 if there is nothing more to come.
+// step runs one callback and returns -2. If none is due, it returns the time until
+// the next one in milliseconds, or -1 if there is none.
 function step() {
-  const now = performanceNow() + 1; // times count in milliseconds
+  const now = performanceNow() + 1; // a timer may fire up to 1 ms early
   if (phase.length === 0) {
     let next;
     for (const t of timers.values()) if (t.due <= now && (next === undefined || t.due < next.due)) next = t;
@@ -184,8 +184,8 @@ function step() {
   return -1;
 }
 
-// failed is told of an error that nobody has caught. It returns whether the
-// program goes on.
+// failed handles an uncaught error. It returns whether the program
+// continues.
 function failed(error, origin) {
   if (process.listenerCount('uncaughtException') > 0 && !exiting) {
     process.emit('uncaughtException', error, origin);
@@ -205,7 +205,7 @@ function failed(error, origin) {
   return 0;
 }
 
-// rejected is told of promises that were rejected and that nobody looks at.
+// rejected handles rejected promises without a handler.
 function rejected(promise, reason) {
   if (process.listenerCount('unhandledRejection') > 0) {
     process.emit('unhandledRejection', reason, promise);

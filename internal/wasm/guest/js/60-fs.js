@@ -1,4 +1,4 @@
-// The module fs. What is asynchronous runs when the event loop comes to it.
+// The module fs. The event loop runs asynchronous functions synchronously.
 
 const O = { O_RDONLY: 0, O_WRONLY: 1, O_RDWR: 2, O_CREAT: 64, O_EXCL: 128, O_TRUNC: 512, O_APPEND: 1024, O_DIRECTORY: 65536, O_NOFOLLOW: 131072, O_SYNC: 1052672 };
 const fsConstants = { F_OK: 0, R_OK: 4, W_OK: 2, X_OK: 1, COPYFILE_EXCL: 1, S_IFMT: 0o170000, S_IFREG: 0o100000, S_IFDIR: 0o040000, S_IFLNK: 0o120000, S_IFCHR: 0o020000, ...O };
@@ -15,10 +15,10 @@ function toPath(p, name = 'path') {
   return p;
 }
 
-// here makes a path absolute; one that ends in a slash keeps it.
+// here makes a path absolute and keeps a slash at its end.
 const here = (p) => (p.startsWith('/') ? p : `${directory}/${p}`);
 
-// sys does a system call on a path and throws what goes wrong.
+// sys executes a system call on a path and throws its error.
 function sys(name, p, ...args) {
   const text = toPath(p);
   if (text === '') throw systemError(info.codes.ENOENT, name, text);
@@ -169,7 +169,7 @@ const fs = {
       throw systemError(-r, 'mkdir', toPath(p));
     };
     make(path.resolve(toPath(p)));
-    // the topmost is made first
+    // returns the first directory that was created
     return first;
   },
   mkdtempSync(prefix) {
@@ -233,12 +233,12 @@ function look(name, p, nofollow, o) {
   }
 }
 
-// seconds is a time in nanoseconds, from what Node.js takes for one.
+// seconds converts a time as Node.js accepts it to nanoseconds.
 function seconds(t) {
   return (t instanceof Date ? t.getTime() / 1000 : Number(t)) * 1e9;
 }
 
-// What is asynchronous is what is synchronous, later.
+// Asynchronous functions call the synchronous ones later.
 const asynchronous = ['open', 'close', 'readFile', 'writeFile', 'appendFile', 'access', 'stat', 'lstat', 'fstat', 'readdir', 'mkdir', 'mkdtemp', 'rmdir', 'unlink', 'rm', 'rename',
   'link', 'symlink', 'readlink', 'realpath', 'chmod', 'chown', 'utimes', 'lutimes', 'futimes', 'truncate', 'ftruncate', 'fsync', 'fdatasync', 'copyFile', 'cp', 'opendir'];
 fs.promises = { constants: fsConstants };

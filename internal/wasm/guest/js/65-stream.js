@@ -1,4 +1,4 @@
-// The module stream, as much of it as programs without sockets use, and the
+// The module stream, as far as programs without sockets use it, and the
 // standard streams.
 
 class Stream extends EventEmitter {
@@ -286,7 +286,7 @@ fs.createWriteStream = (p, o) => {
   return s;
 };
 
-// Standard output and error are written at once, as to files and pipes.
+// Writes to standard output and error are synchronous, as for files and pipes.
 class Output extends Writable {
   constructor(fd) { super({ decodeStrings: false }); this.fd = fd; this._type = 'pipe'; this.columns = undefined; this.isTTY = undefined; }
   write(chunk, encoding, callback) {

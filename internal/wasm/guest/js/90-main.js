@@ -51,7 +51,7 @@ function asFolder(p) {
   return asFile(`${p}/index`, ['.js', '.json', '.mjs', '.cjs']);
 }
 
-// exportsOf finds what "exports" of a package.json says for a subpath.
+// exportsOf returns the target for a subpath in "exports" of a package.json.
 function exportsOf(value, conditions) {
   if (typeof value === 'string') return value;
   if (Array.isArray(value)) { for (const v of value) { const r = exportsOf(v, conditions); if (r) return r; } return undefined; }
@@ -59,7 +59,7 @@ function exportsOf(value, conditions) {
   return undefined;
 }
 
-// resolveModule finds the file of a module, from the directory of who asks.
+// resolveModule returns the file of a module for an importer in a directory.
 function resolveModule(name, from, conditions) {
   if (name.startsWith('file:')) return toPath(new URL(name));
   if (/^\.{0,2}\//.test(name) || name === '.' || name === '..') {
@@ -134,8 +134,8 @@ function loadFile(file) {
   return module.exports;
 }
 
-// isModule reports whether a file says that it is an ECMAScript module; null if
-// it says neither.
+// isModule reports whether a file is declared as an ECMAScript module; null if
+// it has no declaration.
 function isModule(file) {
   if (file.endsWith('.mjs')) return true;
   if (file.endsWith('.cjs') || file.endsWith('.json')) return false;
@@ -143,8 +143,8 @@ function isModule(file) {
   return Boolean(p && p.json.type === 'module');
 }
 
-// ---- ECMAScript modules: the runner asks for the name and the text of what is
-// imported.
+// ---- ECMAScript modules: the runner calls these functions for the name and the
+// text of an import.
 
 const reserved = new Set('break case catch class const continue debugger default delete do else enum export extends false finally for function if import in instanceof new null return super switch this throw true try typeof var void while with yield let static implements interface package private protected public await eval arguments'.split(' '));
 const exported = (o) => Object.keys(o).filter((k) => /^[A-Za-z_$][A-Za-z0-9_$]*$/.test(k) && !reserved.has(k));
@@ -244,7 +244,7 @@ function start(file, text, asModule) {
   return undefined;
 }
 
-// evaluate runs text that is no file. Its modules are looked for from here.
+// evaluate runs text that is not a file. Imports are relative to the working directory.
 function evaluate(text, name, print, type) {
   text = cleanSource(text);
   if (type === 'module' || (type === '' && !print && looksLikeModule(text))) return host('eval', text, `${directory}/${name}`, 1);

@@ -50,7 +50,7 @@ type (
 	group struct{ list []expr } // (a, b) before in, or in print
 	call  struct {
 		name string
-		fn   *function // set once all functions are known
+		fn   *function // set after all functions are parsed
 		args []expr
 		line int
 	}
@@ -83,7 +83,7 @@ type (
 	whileStmt struct {
 		test expr
 		body []stmt
-		do   bool // the test comes after
+		do   bool // do … while
 	}
 	forStmt struct {
 		init, post stmt
@@ -97,7 +97,7 @@ type (
 	}
 	deleteStmt struct {
 		array varRef
-		subs  []expr // nil: all of it
+		subs  []expr // nil: the whole array
 	}
 	blockStmt  struct{ list []stmt }
 	returnStmt struct{ x expr }
@@ -105,7 +105,7 @@ type (
 	simpleStmt struct{ what flow } // next, nextfile, break, continue
 )
 
-// flow is how a statement leaves the normal order.
+// flow is a transfer of control out of a statement.
 type flow uint8
 
 const (
@@ -118,11 +118,11 @@ const (
 	flowExit
 )
 
-// rule is a pattern with its action.
+// rule is a pattern and its action.
 type rule struct {
-	from, to expr // nil: all lines; to is set for a range
+	from, to expr // nil: all records; to is set for a range
 	body     []stmt
-	noBody   bool // print $0
+	noBody   bool // no action: print $0
 	active   bool // within a range
 }
 

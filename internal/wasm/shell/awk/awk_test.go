@@ -14,14 +14,14 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// tooLong is the value of the panic by which a test ends a program.
+// tooLong is the panic value with which a test ends a program.
 type tooLong struct{}
 
 type sink struct{ strings.Builder }
 
 func (*sink) Close() error { return nil }
 
-// awk runs a program over a text, for a bounded number of steps.
+// awk runs a program on a text for a bounded number of steps.
 func awk(t testing.TB, program, text string) (out string, status int, err error) {
 	t.Helper()
 	p, err := Parse(program)

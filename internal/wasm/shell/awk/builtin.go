@@ -79,7 +79,7 @@ func (in *interp) builtin(c builtinCall) value {
 	return value{}
 }
 
-// math are the functions of numbers.
+// math evaluates the arithmetic functions.
 func (in *interp) math(c builtinCall) (value, bool) {
 	arg := func(i int) float64 { return in.eval(c.args[i]).number() }
 	bits := func(i int) uint64 { return uint64(max(0, arg(i))) }
@@ -142,7 +142,7 @@ func (in *interp) length(args []expr) value {
 	return num(float64(utf8.RuneCountInString(in.text(args[0]))))
 }
 
-// substr takes characters from a position, both rounded, as POSIX has it.
+// substr implements substr with rounded positions, as POSIX specifies.
 func (in *interp) substr(args []expr) value {
 	s := in.text(args[0])
 	from := math.RoundToEven(in.eval(args[1]).number())
@@ -152,7 +152,7 @@ func (in *interp) substr(args []expr) value {
 	}
 	n := float64(utf8.RuneCountInString(s))
 	from, to = max(from, 1), min(to, n+1)
-	if !(from < to) { // also if one of them is not a number
+	if !(from < to) { // also if one of them is NaN
 		return str("")
 	}
 	if int(n) == len(s) {
@@ -161,7 +161,7 @@ func (in *interp) substr(args []expr) value {
 	return str(string([]rune(s)[int(from)-1 : int(to)-1]))
 }
 
-// target is the array that an argument names.
+// target returns the array that an argument names.
 func (in *interp) target(x expr) *array {
 	r, ok := x.(varRef)
 	if !ok {
@@ -214,7 +214,7 @@ func (in *interp) match(args []expr) value {
 	return num(float64(start))
 }
 
-// sub is sub and gsub: "&" is what matched.
+// sub implements sub and gsub.
 func (in *interp) sub(args []expr, all bool) value {
 	re, with := in.regex(args[0]), in.text(args[1])
 	var target expr = fieldRef{numLit{num(0)}}
@@ -263,7 +263,7 @@ func substitute(b *strings.Builder, with, match string) {
 	}
 }
 
-// gensub returns the result; \1 to \9 are groups, "g" or a number says which.
+// gensub implements gensub: \1 to \9 are groups; "g" or a number selects the matches.
 func (in *interp) gensub(args []expr) value {
 	re, with, how := in.regex(args[0]), in.text(args[1]), in.eval(args[2])
 	s := in.getRecord()
@@ -400,7 +400,7 @@ func (in *interp) strftime(args []expr) value {
 	return str(in.env.Strftime(layout, when.In(zone)))
 }
 
-// mktime reads "YYYY MM DD HH MM SS".
+// mktime parses "YYYY MM DD HH MM SS".
 func (in *interp) mktime(text string) value {
 	var n [6]int
 	words := strings.Fields(text)
@@ -417,7 +417,8 @@ func (in *interp) mktime(text string) value {
 	return num(float64(time.Date(n[0], time.Month(n[1]), n[2], n[3], n[4], n[5], 0, in.env.Zone).Unix()))
 }
 
-// asort numbers the values of an array in their order, asorti its keys.
+// asort implements asort and asorti: it replaces an array by its sorted values or keys, numbered
+// from 1.
 func (in *interp) asort(c builtinCall) value {
 	src := in.target(c.args[0])
 	dst := src

@@ -1,8 +1,8 @@
-// Package awk is the language AWK: all of POSIX, and of GNU awk what scripts
-// use most (gensub, strftime, systime, length of arrays, delete of whole ones,
-// regular expressions as RS, nextfile).
+// Package awk implements the language AWK: all of POSIX, and the most used extensions of GNU awk
+// (gensub, strftime, systime, length and delete of whole arrays, regular expressions as RS,
+// nextfile).
 //
-// A program reaches the world through the functions of its [Env] only. Commands
-// in pipes run one after the other, not at the same time: what is printed to one
-// is kept until it is closed, what one prints is kept until it is read.
+// A program accesses files, commands and the clock only through the functions of its [Env].
+// Commands in pipes run one after another, not concurrently: output to a command is buffered until
+// the pipe is closed, and output of a command until it is read.
 package awk

@@ -12,32 +12,32 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/wasm/shell/posixre"
 )
 
-// Env is what a program has of the world.
+// Env is the environment of a program.
 type Env struct {
 	Args    []string // ARGV: the name of the program, then files and assignments
 	Vars    []string // assignments made before BEGIN, "NAME=value"
 	Environ []string // "NAME=value"
-	FS      string   // the field separator of -F, with escapes; " " if it is ""
+	FS      string   // field separator (-F), with escapes; "" means " "
 	Stdin   io.Reader
 	Stdout  *bufio.Writer
-	// Open opens a file for reading, Create one for writing.
+	// Open opens a file for reading, Create for writing.
 	Open   func(name string) (io.ReadCloser, error)
 	Create func(name string, extend bool) (io.WriteCloser, error)
-	// Run runs a shell command to its end and returns its exit status. A nil
-	// stdin or stdout is the program's own.
+	// Run runs a shell command until it ends and returns its exit status. A nil stdin or stdout is
+	// the program's own.
 	Run func(command string, stdin io.Reader, stdout io.Writer) int
-	// Warn reports something about a file.
+	// Warn reports a warning about a file or stream.
 	Warn func(message string)
-	// Check is called now and then; it does not return when the program is to end.
+	// Check is called regularly. To end the program, it panics.
 	Check func()
-	// Time is the current time, Zone that of strftime.
+	// Time returns the current time, Zone the time zone of strftime.
 	Time func() time.Time
 	Zone *time.Location
 	// Strftime formats a time.
 	Strftime func(layout string, t time.Time) string
 }
 
-// The variables that mean something, by index.
+// The predefined variables, by index.
 const (
 	varNF = iota
 	varNR
@@ -59,7 +59,7 @@ const (
 
 var specialNames = []string{"NF", "NR", "FNR", "FS", "OFS", "ORS", "RS", "SUBSEP", "CONVFMT", "OFMT", "RSTART", "RLENGTH", "FILENAME", "ENVIRON", "ARGC", "ARGV"}
 
-// maxString bounds a string, in bytes; maxCalls the calls inside each other.
+// maxString bounds a string in bytes, and maxCalls the nesting of calls.
 const (
 	maxString = 64 << 20
 	maxCalls  = 4000
@@ -76,12 +76,12 @@ type interp struct {
 
 	record   string
 	fields   []value // from $1
-	split    bool    // fields are those of record
-	joined   bool    // record is that of the fields
+	split    bool    // fields is valid for record
+	joined   bool    // record is valid for fields
 	in       inputs
 	io       streams
 	regexes  map[string]*posixre.Regexp
-	result   value // of return
+	result   value // result of a return statement
 	status   int
 	exiting  bool
 	seed     uint64
@@ -133,7 +133,7 @@ func (in *interp) setup() {
 	}
 }
 
-// unescape replaces the escapes in text from the command line.
+// unescape replaces the escapes in an argument of the command line.
 func unescape(s string) string {
 	if !strings.Contains(s, `\`) {
 		return s
@@ -149,20 +149,20 @@ func unescape(s string) string {
 	return b.String()
 }
 
-// assignText carries out NAME=value from the command line.
+// assignText executes an assignment NAME=value of the command line.
 func (in *interp) assignText(kv string) {
 	name, text, _ := strings.Cut(kv, "=")
 	i, ok := in.p.globals[name]
 	if !ok {
-		return // the program does not mention it
+		return // the program does not use the variable
 	}
 	in.setVar(varRef{name: name, index: i}, input(unescape(text)))
 }
 
-// main runs BEGIN, the rules for each line, and END.
+// main runs the BEGIN rules, the rules for each record, and the END rules.
 func (in *interp) main() {
 	for _, b := range in.p.begin {
-		if in.top(b) == flowExit {
+		if in.action(b) == flowExit {
 			break
 		}
 	}
@@ -171,7 +171,7 @@ func (in *interp) main() {
 	}
 	in.exiting = false
 	for _, b := range in.p.end {
-		if in.top(b) == flowExit {
+		if in.action(b) == flowExit {
 			break
 		}
 	}
@@ -187,7 +187,7 @@ func (in *interp) lines() {
 				in.printRecord()
 				continue
 			}
-			switch in.top(r.body) {
+			switch in.action(r.body) {
 			case flowExit:
 				return
 			case flowNextFile:
@@ -205,7 +205,7 @@ func (in *interp) printRecord() {
 	in.write(in.env.Stdout, in.getRecord()+in.globals[varORS].v.text("%.6g"))
 }
 
-// matches reports whether a rule is for the current record.
+// matches reports whether a rule applies to the current record.
 func (in *interp) matches(r *rule) bool {
 	switch {
 	case r.from == nil:
@@ -226,9 +226,8 @@ func (in *interp) step() {
 	}
 }
 
-// top runs a whole action, which exit, next and nextfile can leave from within
-// functions.
-func (in *interp) top(list []stmt) (f flow) {
+// action runs an action, which exit, next and nextfile can also leave from within functions.
+func (in *interp) action(list []stmt) (f flow) {
 	defer func() {
 		switch e := recover().(type) {
 		case nil:
@@ -296,7 +295,7 @@ func (in *interp) stmt(s stmt) flow {
 	return flowNone
 }
 
-// loop runs a loop's body and tells whether the loop ends, and with what.
+// loop runs the body of a loop once. It reports whether the loop ends and how.
 func (in *interp) loop(body []stmt) (ends bool, f flow) {
 	in.step()
 	switch f := in.exec(body); f {
@@ -340,7 +339,7 @@ func (in *interp) forIn(s forInStmt) flow {
 	arr := in.array(s.array)
 	for _, k := range sortedKeys(arr) {
 		if _, ok := arr.m[k]; !ok {
-			continue // it was deleted meanwhile
+			continue // deleted by the body
 		}
 		in.set(s.key, input(k))
 		if ends, f := in.loop(s.body); ends {
@@ -350,8 +349,8 @@ func (in *interp) forIn(s forInStmt) flow {
 	return flowNone
 }
 
-// sortedKeys are the keys of an array: numbers first, by value, then text. The
-// order is anyone's; this one is the same every time.
+// sortedKeys returns the keys of an array: numbers by value, then strings. AWK does not define the
+// order; a fixed one makes runs reproducible.
 func sortedKeys(a *array) []string {
 	keys := make([]string, 0, len(a.m))
 	for k := range a.m {
@@ -386,7 +385,7 @@ func (in *interp) cell(r varRef) *cell {
 
 func (in *interp) array(r varRef) *array { return in.cell(r).array(r.name) }
 
-// convfmt is the format in which numbers become strings.
+// convfmt returns CONVFMT, the format for the conversion of numbers to strings.
 func (in *interp) convfmt() string { return in.globals[varCONVFMT].v.s }
 
 func (in *interp) text(x expr) string { return in.eval(x).text(in.convfmt()) }
@@ -417,7 +416,7 @@ func (in *interp) eval(x expr) value {
 		arr, k := in.array(x.array), in.subscript(x.subs)
 		v, ok := arr.m[k]
 		if !ok {
-			arr.m[k] = value{} // to mention it is to make it
+			arr.m[k] = value{} // a reference creates the element
 		}
 		return v
 	case fieldRef:
@@ -490,7 +489,7 @@ func (in *interp) binary(x binary) value {
 	return num(arithmetic(x.op, a.number(), b.number()))
 }
 
-// str makes a string value, whose length is bounded.
+// str returns a string value and fails if it is too long.
 func (in *interp) str(s string) value {
 	if len(s) > maxString {
 		throw("string is too long")
@@ -560,7 +559,7 @@ func (in *interp) assign(x assign) value {
 	return v
 }
 
-// set gives a variable, an element or a field a value.
+// set assigns a variable, an element or a field.
 func (in *interp) set(target expr, v value) {
 	switch t := target.(type) {
 	case varRef:
@@ -600,10 +599,10 @@ func (in *interp) setVar(r varRef, v value) {
 		return
 	case varFS, varOFS, varORS, varRS, varSUBSEP, varCONVFMT, varOFMT:
 		if r.index == varFS {
-			in.splitRecord() // the present record is split by the old one
+			in.splitRecord() // the current record is split with the old FS
 		}
 		if r.index == varOFS {
-			in.getRecord() // and joined by the old one
+			in.getRecord() // and joined with the old OFS
 		}
 		v = str(v.text(in.convfmt()))
 	}
@@ -645,11 +644,10 @@ func (in *interp) call(c *call) value {
 	return v
 }
 
-// unwind is the value of the panic by which exit, next and nextfile leave
-// functions.
+// unwind is the panic value with which exit, next and nextfile leave functions.
 type unwind struct{ f flow }
 
-// regex is the regular expression that an operand stands for.
+// regex returns the regular expression for an operand.
 func (in *interp) regex(x expr) *posixre.Regexp {
 	if r, ok := x.(regexLit); ok {
 		return r.re
@@ -660,7 +658,7 @@ func (in *interp) regex(x expr) *posixre.Regexp {
 	return in.dynamic(in.text(x))
 }
 
-// dynamic compiles a regular expression and keeps it.
+// dynamic compiles a regular expression and caches it.
 func (in *interp) dynamic(text string) *posixre.Regexp {
 	re := in.regexes[text]
 	if re == nil {

@@ -20,7 +20,7 @@ const (
 )
 
 type token struct {
-	kind string // one of the above, or the operator itself
+	kind string // one of the constants above, or the operator itself
 	text string
 	num  float64
 	line int
@@ -39,7 +39,7 @@ var builtinNames = map[string]bool{
 	"and": true, "or": true, "xor": true, "lshift": true, "rshift": true, "compl": true, "strtonum": true, "asort": true, "asorti": true,
 }
 
-// Error is a program that is not valid, or what went wrong while it ran.
+// Error is a syntax error or a run-time error.
 type Error struct{ Message string }
 
 // Error returns the message.
@@ -173,8 +173,8 @@ func (l *lexer) str() string {
 	}
 }
 
-// escape reads what follows a backslash in a string and returns its length. An
-// escape that is not known keeps its backslash, for regular expressions.
+// escape decodes the escape after a backslash in a string and returns its length. An unknown escape
+// keeps its backslash, for regular expressions.
 func escape(b *strings.Builder, s string) int {
 	if i := strings.IndexByte(`abfnrtv"\/`, s[0]); i >= 0 {
 		b.WriteByte("\a\b\f\n\r\t\v\"\\/"[i])
@@ -198,7 +198,7 @@ func escape(b *strings.Builder, s string) int {
 	return 1
 }
 
-// octalLength is how much of s is an octal escape, at most three digits.
+// octalLength returns the length of the octal escape at the beginning of s, at most 3.
 func octalLength(s string) int {
 	n := 0
 	for n < 3 && n < len(s) && s[n] >= '0' && s[n] <= '7' {
@@ -207,7 +207,7 @@ func octalLength(s string) int {
 	return n
 }
 
-// literalOctal replaces octal escapes of a regular expression by the characters, quoted.
+// literalOctal replaces octal escapes of a regular expression by the quoted characters.
 func literalOctal(text string) string {
 	var b strings.Builder
 	for i := 0; i < len(text); i++ {
@@ -231,7 +231,7 @@ func literalOctal(text string) string {
 	return b.String()
 }
 
-// regex reads the rest of a regular expression whose first slash was a token.
+// regex reads the rest of a regular expression after its first slash.
 func (l *lexer) regex() string {
 	var b strings.Builder
 	inSet := false
@@ -257,7 +257,7 @@ func (l *lexer) regex() string {
 			c = l.in[l.pos]
 			l.pos++
 		case c == '[' && !inSet:
-			// "]" right after "[" or "[^" stands for itself.
+			// A "]" immediately after "[" or "[^" is literal.
 			inSet = true
 			b.WriteByte(c)
 			for _, first := range []byte("^]") {
@@ -280,7 +280,7 @@ func (l *lexer) regex() string {
 	}
 }
 
-// numberLength is how much of s is a decimal number.
+// numberLength returns the length of the decimal number at the beginning of s.
 func numberLength(s string) int {
 	i := 0
 	digits := func() int {
@@ -311,7 +311,7 @@ func numberLength(s string) int {
 	return end
 }
 
-// hexLength is how much of s is a number such as 0x1f.
+// hexLength returns the length of the hexadecimal number, such as 0x1f, at the beginning of s.
 func hexLength(s string) int {
 	if len(s) < 3 || s[0] != '0' || s[1]|0x20 != 'x' {
 		return 0

@@ -10,7 +10,7 @@ type parser struct {
 	lex    lexer
 	tok    token
 	prog   *Program
-	locals map[string]int // of the function that is parsed
+	locals map[string]int // of the current function
 	calls  []*call
 	noGT   bool // in print: ">" is a redirection
 	depth  int
@@ -94,7 +94,7 @@ func (p *parser) terminators() {
 	}
 }
 
-// enter bounds how deep the program is nested.
+// enter bounds the nesting of the program.
 func (p *parser) enter() func() {
 	if p.depth++; p.depth > maxDepth {
 		throw("program is nested too deeply at source line %d", p.tok.line)
@@ -188,7 +188,7 @@ func (p *parser) block() []stmt {
 	return list
 }
 
-// body is the statement under if, while and for.
+// body parses the statement of an if, while or for.
 func (p *parser) body() []stmt {
 	p.newlines()
 	if p.accept(";") {
@@ -206,7 +206,7 @@ func (p *parser) loopBody() []stmt {
 	return p.body()
 }
 
-// stmtEnd takes what separates statements.
+// stmtEnd parses the end of a statement.
 func (p *parser) stmtEnd() {
 	if p.is(tokNewline) || p.is(";") {
 		p.advance()
@@ -262,7 +262,7 @@ func (p *parser) ifStmt() stmt {
 	return s
 }
 
-// skipToElse skips newlines and semicolons if an else comes after them.
+// skipToElse skips newlines and semicolons if they are followed by else.
 func (p *parser) skipToElse() {
 	saved, tok := p.lex, p.tok
 	p.terminators()
@@ -308,7 +308,7 @@ func (p *parser) forStmt() stmt {
 	return s
 }
 
-// forIn reads "key in array)" and its body, if that is what follows.
+// forIn parses "key in array)" and the body, if they follow.
 func (p *parser) forIn() (stmt, bool) {
 	saved, tok := p.lex, p.tok
 	if p.is(tokName) {
@@ -328,7 +328,7 @@ func (p *parser) forIn() (stmt, bool) {
 	return nil, false
 }
 
-// simple is a statement without a body.
+// simple parses a statement without a body.
 func (p *parser) simple() stmt {
 	if p.tok.kind != tokKeyword || p.isKeyword("getline") {
 		return exprStmt{p.expr()}
@@ -370,7 +370,7 @@ func (p *parser) simple() stmt {
 	return nil
 }
 
-// optional is an expression, if there is one.
+// optional parses an expression, if there is one.
 func (p *parser) optional() expr {
 	if p.is(";") || p.is(tokNewline) || p.is("}") || p.is(tokEOF) {
 		return nil
@@ -401,7 +401,7 @@ func (p *parser) print() stmt {
 	return s
 }
 
-// list is expressions with commas between.
+// list parses a comma-separated list of expressions.
 func (p *parser) list() []expr {
 	list := []expr{p.expr()}
 	for p.accept(",") {
@@ -511,7 +511,7 @@ func (p *parser) comparison() expr {
 	}
 }
 
-// pipesToGetline looks whether getline follows the "|".
+// pipesToGetline reports whether getline follows the "|".
 func (p *parser) pipesToGetline() bool {
 	saved, tok := p.lex, p.tok
 	p.advance()
@@ -666,7 +666,7 @@ func (p *parser) grouping() expr {
 	if isLvalue(list[0]) {
 		return list[0]
 	}
-	// So that it is not taken for what it would be without the parentheses.
+	// group distinguishes it from the same expression without parentheses.
 	return group{list}
 }
 
@@ -713,7 +713,7 @@ func (p *parser) optionalLvalue() expr {
 	return nil
 }
 
-// arguments reads (a, b, …).
+// arguments parses (a, b, …).
 func (p *parser) arguments() []expr {
 	p.expect("(")
 	noGT := p.noGT
@@ -737,7 +737,7 @@ func (p *parser) call() expr {
 	return c
 }
 
-// arity are how many arguments the built-in functions take.
+// arity has the minimum and maximum number of arguments of the built-in functions.
 var arity = map[string][2]int{
 	"atan2": {2, 2}, "close": {1, 2}, "cos": {1, 1}, "exp": {1, 1}, "fflush": {0, 1}, "gensub": {3, 4}, "gsub": {2, 3}, "index": {2, 2}, "int": {1, 1}, "length": {0, 1},
 	"log": {1, 1}, "match": {2, 3}, "mktime": {1, 1}, "rand": {0, 0}, "sin": {1, 1}, "split": {2, 3}, "sprintf": {1, 1 << 20}, "sqrt": {1, 1}, "srand": {0, 1},

@@ -10,7 +10,7 @@ func (in *interp) setRecord(text string) {
 	in.record, in.split, in.joined = text, false, true
 }
 
-// getRecord is $0.
+// getRecord returns $0.
 func (in *interp) getRecord() string {
 	if !in.joined {
 		parts := make([]string, len(in.fields))
@@ -23,7 +23,7 @@ func (in *interp) getRecord() string {
 	return in.record
 }
 
-// splitRecord cuts the record into fields, if that was not done.
+// splitRecord splits the record into fields, if necessary.
 func (in *interp) splitRecord() {
 	if in.split {
 		return
@@ -36,8 +36,8 @@ func (in *interp) splitRecord() {
 	}
 }
 
-// splitText cuts text by a separator as FS is one. For a record, a newline
-// separates fields as well when records are paragraphs.
+// splitText splits text at a separator with the meaning of FS. In a record of paragraph mode (RS is
+// ""), newlines also separate fields.
 func (in *interp) splitText(text, fs string, record bool) []string {
 	if text == "" {
 		return nil
@@ -68,7 +68,7 @@ func characters(text string) []string {
 	return out
 }
 
-// splitRegex cuts text at matches that are not empty.
+// splitRegex splits text at non-empty matches.
 func splitRegex(text string, found [][]int) []string {
 	var out []string
 	at := 0
@@ -81,7 +81,7 @@ func splitRegex(text string, found [][]int) []string {
 	return append(out, text[at:])
 }
 
-// field is $n.
+// field returns $n.
 func (in *interp) field(n float64) value {
 	i := in.fieldIndex(n)
 	if i == 0 {
@@ -115,7 +115,7 @@ func (in *interp) setField(n float64, v value) {
 		in.fields = append(in.fields, input(""))
 	}
 	if v.kind == kindNum {
-		// A field keeps the text; it compares as the number it looks like.
+		// A field is a string that compares as a number if it looks like one.
 		v = input(v.text(in.convfmt()))
 	}
 	in.fields[i-1] = v

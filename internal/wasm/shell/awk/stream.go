@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// inputs are the files of the command line.
+// inputs are the input files of the command line.
 type inputs struct {
 	next    int // index in ARGV
 	current *recordReader
@@ -27,36 +27,36 @@ func (i *inputs) close() {
 // skipFile ends the current file.
 func (i *inputs) skipFile() { i.close() }
 
-// streams are the files and commands that a program reads and writes.
+// streams are the open files and commands of a program.
 type streams struct {
 	readers map[string]*reader
 	writers map[string]*writer
-	order   []string // of writers, as they were opened
+	order   []string // names of writers in the order of opening
 }
 
 type reader struct {
 	*recordReader
 	close  io.Closer
-	status int // of a command
+	status int // exit status of a command
 }
 
 type writer struct {
 	*bufio.Writer
 	close   io.Closer
-	command string // what is written is its input
+	command string // the output is the standard input of this command
 	buf     *bytes.Buffer
 }
 
 func (s *streams) init() { s.readers, s.writers = map[string]*reader{}, map[string]*writer{} }
 
-// recordReader cuts a stream into records.
+// recordReader splits a stream into records.
 type recordReader struct{ r *bufio.Reader }
 
 func newRecordReader(r io.Reader) *recordReader {
 	return &recordReader{bufio.NewReaderSize(r, 32<<10)}
 }
 
-// read returns the next record by the separator rs.
+// read returns the next record with the separator rs.
 func (in *interp) read(r *recordReader, rs string) (string, bool) {
 	switch {
 	case rs == "":
@@ -104,8 +104,8 @@ func (in *interp) readParagraph(r *recordReader) (string, bool) {
 	}
 }
 
-// readRegex reads up to a match. It looks at all that is left, since a match
-// could go on.
+// readRegex reads up to a match of rs. It reads the whole rest of the stream, because a match could
+// continue at the end of any part.
 func (in *interp) readRegex(r *recordReader, rs string) (string, bool) {
 	rest, err := io.ReadAll(io.LimitReader(r.r, maxString+1))
 	if err != nil || len(rest) == 0 {
@@ -146,7 +146,7 @@ func (in *interp) nextRecord() bool {
 
 func (in *interp) count(i int) { in.globals[i].v = num(in.globals[i].v.number() + 1) }
 
-// nextFile opens the next file of ARGV, the standard input when there is none.
+// nextFile opens the next file of ARGV, or standard input if there is none.
 func (in *interp) nextFile() bool {
 	if in.in.done {
 		return false
@@ -204,7 +204,7 @@ func (in *interp) openInput(name string) bool {
 	return true
 }
 
-// getline is the expression: 1 for a record, 0 at the end, -1 for an error.
+// getline evaluates a getline expression: 1 for a record, 0 at the end, -1 for an error.
 func (in *interp) getline(g getline) value {
 	if g.kind == 0 {
 		if g.target == nil {
@@ -240,10 +240,10 @@ func (in *interp) getline(g getline) value {
 	return num(1)
 }
 
-// maxStreams bounds the files and commands that are open at a time.
+// maxStreams bounds the open files and commands.
 const maxStreams = 200
 
-// reader finds or opens a stream to read from.
+// reader returns the stream of a name for reading, and opens it if necessary.
 func (in *interp) reader(kind byte, name string) *reader {
 	key := string(kind) + name
 	if r := in.io.readers[key]; r != nil {
@@ -272,7 +272,7 @@ func (in *interp) reader(kind byte, name string) *reader {
 	return r
 }
 
-// limitedBuffer is a buffer that refuses to grow without bound.
+// limitedBuffer is a buffer with a maximum size.
 type limitedBuffer struct{ bytes.Buffer }
 
 func (b *limitedBuffer) Write(p []byte) (int, error) {
@@ -282,7 +282,7 @@ func (b *limitedBuffer) Write(p []byte) (int, error) {
 	return b.Buffer.Write(p)
 }
 
-// destination finds or opens a stream to write to.
+// destination returns the stream of a name for writing, and opens it if necessary.
 func (in *interp) destination(redir, name string) *bufio.Writer {
 	if redir == "" {
 		return in.env.Stdout
@@ -316,7 +316,7 @@ func (in *interp) destination(redir, name string) *bufio.Writer {
 	return w.Writer
 }
 
-// write writes text and ends the program if that fails.
+// write writes text. An error ends the program.
 func (in *interp) write(w *bufio.Writer, text string) {
 	if _, err := w.WriteString(text); err != nil {
 		throw("write error: %v", err)
@@ -330,8 +330,8 @@ func (in *interp) flushAll() {
 	}
 }
 
-// closeStream closes what was opened under a name and returns the status of a
-// command, -1 when nothing was.
+// closeStream closes the stream of a name and returns the exit status of a command, or -1 if no
+// stream is open.
 func (in *interp) closeStream(name string) float64 {
 	status := float64(-1)
 	for _, kind := range []string{"<", "|"} {
@@ -367,7 +367,7 @@ func (in *interp) closeWriter(w *writer) float64 {
 	return 0
 }
 
-// closeAll ends the input and finishes all outputs in their order.
+// closeAll closes the input, and all outputs in the order of opening.
 func (in *interp) closeAll() {
 	in.in.close()
 	_ = in.env.Stdout.Flush()

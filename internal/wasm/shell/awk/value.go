@@ -14,7 +14,7 @@ const (
 	kindNone  valueKind = iota // never set
 	kindNum                    // n
 	kindStr                    // s
-	kindInput                  // s, from outside: a number if it looks like one
+	kindInput                  // s, from input: compares as a number if it looks like one
 )
 
 // value is a number or a string.
@@ -35,7 +35,7 @@ func boolean(b bool) value {
 	return num(0)
 }
 
-// number is the value as a number: of a string what it begins with.
+// number returns the value as a number; for a string, the number at its beginning, or 0.
 func (v value) number() float64 {
 	if v.kind == kindNum {
 		return v.n
@@ -54,7 +54,7 @@ func prefixNumber(s string) float64 {
 	return f
 }
 
-// looksNumeric reports whether input is a number, with blanks around it.
+// looksNumeric reports whether s is a number surrounded by blanks.
 func looksNumeric(s string) (float64, bool) {
 	s = strings.Trim(s, " \t\n\r\f\v")
 	sign := ""
@@ -81,7 +81,7 @@ func (v value) numeric() (float64, bool) {
 	return 0, false
 }
 
-// truth is the value as a condition.
+// truth returns the value as a condition.
 func (v value) truth() bool {
 	switch v.kind {
 	case kindNum:
@@ -94,7 +94,7 @@ func (v value) truth() bool {
 	return v.s != ""
 }
 
-// text is the value as a string; conv is the format of numbers that are not whole.
+// text returns the value as a string. conv is the format for numbers that are not integers.
 func (v value) text(conv string) string {
 	if v.kind != kindNum {
 		return v.s
@@ -132,8 +132,8 @@ type array struct{ m map[string]value }
 
 func newArray() *array { return &array{m: map[string]value{}} }
 
-// cell is a variable: a value, an array, or neither yet. One that was handed to
-// a function before it was either becomes an array in both places.
+// cell is a variable: a value, an array, or undefined. If an undefined variable is passed to a
+// function that uses it as an array, it becomes an array for the caller, too.
 type cell struct {
 	v   value
 	arr *array

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Dialect is a set of escapes.
+// Dialect is a set of backslash escapes.
 type Dialect uint8
 
 // The dialects.
@@ -15,8 +15,8 @@ const (
 	Dollar                // in $'…': as Format, with \cX and \'
 )
 
-// Escape reads the escape at the beginning of s, which is a backslash. It
-// returns what it stands for, how long it is, and whether output ends with it.
+// Escape decodes the escape at the beginning of s, which is a backslash. It returns the text, the
+// length of the escape, and whether the output ends after it (\c).
 func Escape(s string, d Dialect) (text string, n int, stop bool) {
 	if len(s) < 2 {
 		return `\`, len(s), false
@@ -82,8 +82,7 @@ func runeEscape(s string, max int) (string, int) {
 	return string(rune(v)), end
 }
 
-// Echo replaces the escapes in the argument of echo -e or %b; stop is that
-// nothing is to be written after it.
+// Echo replaces the escapes in an argument of echo -e or %b. stop: the output ends here.
 func Echo(s string) (text string, stop bool) { return replace(s, EchoE) }
 
 // Unquote replaces the escapes in $'…'. A NUL ends the text.

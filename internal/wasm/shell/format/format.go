@@ -1,5 +1,5 @@
-// Package format formats as C does: the conversions of printf, as the commands
-// printf and awk need them, and the backslash escapes of echo, printf and $'…'.
+// Package format implements the conversions of C's printf for the commands printf and awk, and the
+// backslash escapes of echo, printf and $'…'.
 package format
 
 import (
@@ -14,12 +14,12 @@ import (
 type Spec struct {
 	Left, Plus, Space, Alt, Zero bool
 	Width                        int
-	Prec                         int // -1 when there is none
+	Prec                         int // -1: none
 	Verb                         byte
 }
 
-// Parse reads a conversion that begins after its "%". star gives the values of
-// "*". It returns how long the conversion is, 0 when it does not end.
+// Parse parses a conversion after its "%". star returns the next value for "*". It returns the
+// length of the conversion, or 0 if it is incomplete.
 func Parse(s string, star func() int) (Spec, int) {
 	sp := Spec{Prec: -1}
 	i := 0
@@ -74,7 +74,7 @@ flags:
 // MaxWidth bounds width and precision.
 const MaxWidth = 1 << 16
 
-// pad fills up to the width. With zeros, they come after sign and prefix.
+// pad pads to the width. Zeros are inserted after sign and prefix.
 func (sp Spec) pad(prefix, body string, zero bool) string {
 	n := sp.Width - utf8.RuneCountInString(prefix) - utf8.RuneCountInString(body)
 	switch {
@@ -88,7 +88,7 @@ func (sp Spec) pad(prefix, body string, zero bool) string {
 	return strings.Repeat(" ", n) + prefix + body
 }
 
-// String formats for %s.
+// String formats a string for %s.
 func (sp Spec) String(s string) string {
 	if sp.Prec >= 0 && utf8.RuneCountInString(s) > sp.Prec {
 		r := []rune(s)
@@ -109,14 +109,14 @@ func (sp Spec) sign(neg bool) string {
 	return ""
 }
 
-// Int formats for %d and %i.
+// Int formats a number for %d and %i.
 func (sp Spec) Int(n int64) string {
 	digits := strconv.FormatInt(n, 10)
 	digits, neg := strings.CutPrefix(digits, "-")
 	return sp.digits(sp.sign(neg), digits, n == 0)
 }
 
-// Uint formats for %u, %o, %x and %X.
+// Uint formats a number for %u, %o, %x and %X.
 func (sp Spec) Uint(n uint64) string {
 	prefix, digits := "", ""
 	switch sp.Verb {
@@ -149,7 +149,7 @@ func (sp Spec) digits(prefix, digits string, isZero bool) string {
 	return sp.pad(prefix, digits, sp.Zero && sp.Prec < 0)
 }
 
-// Float formats for %e, %f, %g, %a and their upper case.
+// Float formats a number for %e, %f, %g, %a and their upper-case variants.
 func (sp Spec) Float(f float64) string {
 	neg := math.Signbit(f)
 	abs := math.Abs(f)
@@ -182,7 +182,7 @@ func (sp Spec) Float(f float64) string {
 	return sp.pad(sp.sign(neg), body, sp.Zero && !special)
 }
 
-// general is %g: the shorter of %e and %f, without zeros at the end.
+// general formats for %g: the shorter of %e and %f, without trailing zeros.
 func (sp Spec) general(f float64) string {
 	prec := sp.Prec
 	switch {
@@ -210,9 +210,8 @@ func (sp Spec) general(f float64) string {
 	return mantissa
 }
 
-// Printf writes format with its arguments as the command printf does: the
-// format is used again until all arguments are. It returns what was wrong with
-// them; limit bounds the output in bytes.
+// Printf formats like the command printf: it repeats the format until all arguments are used. It
+// returns messages about invalid arguments. limit bounds the output in bytes.
 func Printf(b *strings.Builder, format string, args []string, limit int) (problems []string) {
 	p := printer{b: b, args: args, limit: limit}
 	for {
@@ -239,7 +238,7 @@ func (p *printer) next() (string, bool) {
 	return a, true
 }
 
-// once writes the format one time and reports whether that was all.
+// once formats all conversions of the format once. stop: the output ends (\c).
 func (p *printer) once(format string) (stop bool) {
 	for i := 0; i < len(format); {
 		if p.b.Len() > p.limit {
@@ -278,7 +277,7 @@ func (p *printer) once(format string) (stop bool) {
 	return false
 }
 
-// convert writes one conversion and reports whether it was the last.
+// convert formats one conversion. stop: the output ends (\c).
 func (p *printer) convert(sp Spec) (stop bool) {
 	arg, have := p.next()
 	switch sp.Verb {
@@ -313,8 +312,7 @@ func (p *printer) convert(sp Spec) (stop bool) {
 	return false
 }
 
-// integer reads a number in C's notation, or the code of a character after a
-// quote.
+// integer parses a number in C's notation, or returns the code of the character after a quote.
 func (p *printer) integer(s string) int64 {
 	if s == "" {
 		return 0
@@ -345,7 +343,7 @@ func (p *printer) integer(s string) int64 {
 	return 0
 }
 
-// cNumber guards against what Go reads as a number and C does not.
+// cNumber returns s, or a malformed number if s is a number in Go's syntax but not in C's.
 func cNumber(s string) string {
 	if strings.ContainsAny(s, "_oOpP") || strings.HasPrefix(strings.TrimLeft(s, "+-"), "0b") || strings.HasPrefix(strings.TrimLeft(s, "+-"), "0B") {
 		return "?"
@@ -372,7 +370,7 @@ func (p *printer) float(s string) float64 {
 	return f
 }
 
-// Float reads the number at the beginning of s and returns how long it is.
+// Float parses the number at the beginning of s and returns its length.
 func Float(s string) (float64, int) {
 	i := 0
 	digits := func() int {
@@ -429,7 +427,7 @@ func Float(s string) (float64, int) {
 	return f, end
 }
 
-// shellQuote is %q.
+// shellQuote formats for %q.
 func shellQuote(s string) string {
 	if s == "" {
 		return "''"

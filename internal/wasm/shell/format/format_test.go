@@ -52,7 +52,7 @@ func TestFloat(t *testing.T) {
 	}
 }
 
-// Printf ends, keeps to its limit, and says what is wrong rather than panic.
+// Printf terminates, respects its limit and does not panic.
 func FuzzPrintf(f *testing.F) {
 	for _, s := range []string{"%s", "%d %x", "%*d", "%-10.3f|", "%b", `\x41\0`, "%q", "%c%%", "%", "%99999d", "%.99999f", "% +#0-5d"} {
 		f.Add(s, "1", "a\\tb")

@@ -1,9 +1,8 @@
-// Package glob matches the patterns of the shell: * ? [...] and, when asked
-// for, the extended ones of bash. It knows nothing of files; who expands paths
-// matches one name at a time.
+// Package glob matches the patterns of the shell: * ? [...] and optionally the extended patterns of
+// bash. It does not access files: callers match one name of a path at a time.
 //
-// A match takes a bounded number of steps whatever the pattern is, so that a
-// hostile one cannot hold up its caller: what exceeds the bound does not match.
+// A match takes a bounded number of steps, so that a hostile pattern cannot block the caller. Above
+// the bound, the result is no match.
 package glob
 
 import (
@@ -12,10 +11,10 @@ import (
 	"unicode/utf8"
 )
 
-// Options change how patterns are understood.
+// Options are the syntax and flags of a pattern.
 type Options struct {
 	Extended bool // ?(…) *(…) +(…) @(…) !(…)
-	Fold     bool // upper and lower case are the same
+	Fold     bool // ignore case
 }
 
 // maxSteps bounds the work of one match.
@@ -25,7 +24,7 @@ const maxSteps = 1 << 20
 type Pattern struct {
 	seq  []token
 	fold bool
-	// literal is the text when nothing in it is special.
+	// literal is the text that the pattern matches if it has no special characters.
 	literal string
 	plain   bool
 }
@@ -55,9 +54,8 @@ type item struct {
 	name   string
 }
 
-// Compile never fails: what is not a valid special form stands for itself. A
-// backslash takes the special meaning from what follows. A pattern with a group
-// that does not end has no groups.
+// Compile compiles a pattern. It never fails: an invalid special form is literal text. A backslash
+// makes the next character literal. If a group does not end, the pattern has no groups.
 func Compile(pattern string, o Options) *Pattern {
 	p := &parser{in: pattern, ext: o.Extended}
 	seq := p.sequence("")
@@ -90,16 +88,16 @@ func (p *Pattern) Match(s string) bool {
 	return m.match(p.seq, s)
 }
 
-// Literal returns the text for which the pattern stands when nothing in it is special.
+// Literal returns the text that the pattern matches; false if the pattern has special characters.
 func (p *Pattern) Literal() (string, bool) { return p.literal, p.plain }
 
-// LeadingDot reports whether the pattern begins with a dot itself, without
-// which it does not match names that do.
+// LeadingDot reports whether the pattern begins with a literal dot. Only such a pattern matches
+// names that begin with a dot.
 func (p *Pattern) LeadingDot() bool {
 	return len(p.seq) > 0 && p.seq[0].kind == char && p.seq[0].r == '.'
 }
 
-// HasMeta reports whether anything in the pattern is special.
+// HasMeta reports whether the pattern has special characters.
 func HasMeta(pattern string, extended bool) bool {
 	for i := 0; i < len(pattern); i++ {
 		switch pattern[i] {
@@ -116,7 +114,7 @@ func HasMeta(pattern string, extended bool) bool {
 	return false
 }
 
-// Quote escapes what is special in s, so that the result matches s only.
+// Quote escapes special characters in s, so that the result matches s only.
 func Quote(s string) string {
 	var b strings.Builder
 	for i := 0; i < len(s); i++ {
@@ -128,8 +126,7 @@ func Quote(s string) string {
 	return b.String()
 }
 
-// decode reads a character; a byte that is not part of one stands for itself,
-// above all characters.
+// decode decodes a character. An invalid byte of UTF-8 becomes a value above all characters.
 func decode(s string) (rune, int) {
 	r, n := utf8.DecodeRuneInString(s)
 	if r == utf8.RuneError && n == 1 {
@@ -138,7 +135,7 @@ func decode(s string) (rune, int) {
 	return r, n
 }
 
-// invalid is what is added to bytes that are not UTF-8.
+// invalid is added to bytes that are not UTF-8.
 const invalid = unicode.MaxRune + 1
 
 func writeRune(b *strings.Builder, r rune) {
@@ -154,13 +151,13 @@ type parser struct {
 	ext       bool
 	depth     int
 	unclosed  bool // a group does not end
-	noClosing bool // no bracket expression ends any more
+	noClosing bool // no further bracket expression ends
 }
 
-// maxDepth bounds how deep groups are nested.
+// maxDepth bounds the nesting of groups.
 const maxDepth = 50
 
-// sequence parses until the end or one of the bytes in stop, which stays.
+// sequence parses up to the end or one of the bytes in stop, which it does not consume.
 func (p *parser) sequence(stop string) []token {
 	var seq []token
 	for p.in != "" && strings.IndexByte(stop, p.in[0]) < 0 {
@@ -196,7 +193,7 @@ func (p *parser) token() token {
 	return token{kind: char, r: r}
 }
 
-// group parses an extended pattern; one that does not end takes all that is left.
+// group parses an extended pattern. One that does not end consumes the whole rest.
 func (p *parser) group() (token, bool) {
 	t := token{kind: group, op: p.in[0]}
 	p.in = p.in[2:]
@@ -216,7 +213,7 @@ func (p *parser) group() (token, bool) {
 	}
 }
 
-// class parses a bracket expression, and nothing if it does not end.
+// class parses a bracket expression. It returns false if the expression does not end.
 func (p *parser) class() (token, bool) {
 	s := p.in[1:]
 	t := token{kind: class}
@@ -262,8 +259,8 @@ func named(s string) (name, rest string, ok bool) {
 	return name, rest, ok && Class(name) != nil
 }
 
-// classChar reads one character of a bracket expression: itself, escaped by a
-// backslash, or as [.x.] or [=x=].
+// classChar parses one character of a bracket expression: literal, escaped by a backslash, or as
+// [.x.] or [=x=].
 func classChar(s string) (rune, int) {
 	for _, d := range []string{".", "="} {
 		if strings.HasPrefix(s, "["+d) {
@@ -283,9 +280,8 @@ func classChar(s string) (rune, int) {
 	return r, skip + n
 }
 
-// Class returns the function that tells what is in a named class of POSIX,
-// such as "alpha", in the C locale widened to all of Unicode; nil for a name
-// that does not exist.
+// Class returns the predicate of a named class of POSIX, such as "alpha", extended from the C
+// locale to Unicode; nil if the name is unknown.
 func Class(name string) func(rune) bool {
 	switch name {
 	case "alpha":
@@ -327,8 +323,8 @@ type matcher struct {
 	steps int
 }
 
-// match matches a sequence with all of s. A star is retried from the last one
-// only, which is enough as long as there is no group after it.
+// match reports whether a sequence matches all of s. It backtracks to the last star only, which is
+// sufficient unless a group follows.
 func (m *matcher) match(seq []token, s string) bool {
 	var backSeq []token
 	var backS string
@@ -367,7 +363,7 @@ func (m *matcher) match(seq []token, s string) bool {
 	}
 }
 
-// one matches a token with one character.
+// one reports whether a token matches one character.
 func (m *matcher) one(t *token, r rune) bool {
 	switch t.kind {
 	case any1:
@@ -401,7 +397,7 @@ func foldEqual(a, b rune) bool {
 	return a <= unicode.MaxRune && b <= unicode.MaxRune && unicode.ToLower(a) == unicode.ToLower(b)
 }
 
-// group matches an extended pattern followed by rest with all of s.
+// group reports whether an extended pattern followed by rest matches all of s.
 func (m *matcher) group(t *token, rest []token, s string) bool {
 	if t.op == '!' {
 		for i := 0; i <= len(s); i++ {

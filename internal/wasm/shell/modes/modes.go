@@ -1,4 +1,4 @@
-// Package modes reads and writes permission bits as chmod and ls do.
+// Package modes parses and formats permission bits as chmod and ls do.
 package modes
 
 import (
@@ -8,9 +8,8 @@ import (
 	"strings"
 )
 
-// Parse reads a mode, octal or symbolic, as a change of old. dir is whether it
-// is for a directory, which X and s mean something for; umask is for clauses
-// that do not say whose bits they are.
+// Parse applies a mode, octal or symbolic, to the mode old. dir affects X and s. umask applies to
+// clauses without u, g, o or a.
 func Parse(text string, old fs.FileMode, dir bool, umask fs.FileMode) (fs.FileMode, error) {
 	if text != "" && strings.Trim(text, "01234567") == "" {
 		n, err := strconv.ParseUint(text, 8, 16)
@@ -30,7 +29,7 @@ func Parse(text string, old fs.FileMode, dir bool, umask fs.FileMode) (fs.FileMo
 	return fromUnix(bits), nil
 }
 
-// apply carries out one clause such as go-w or u=rwX.
+// apply applies one clause such as go-w or u=rwX.
 func apply(clause string, bits uint32, dir bool, umask uint32) (uint32, bool) {
 	i := 0
 	var who uint32
@@ -98,7 +97,7 @@ func permissions(c byte, bits uint32, dir bool) (uint32, bool) {
 	return 0, false
 }
 
-// Unix are the bits as Unix counts them.
+// Unix returns the mode bits as in chmod(2).
 func Unix(m fs.FileMode) uint32 {
 	bits := uint32(m.Perm())
 	for _, b := range special {
@@ -124,7 +123,7 @@ var special = []struct {
 	bit  uint32
 }{{fs.ModeSetuid, 0o4000}, {fs.ModeSetgid, 0o2000}, {fs.ModeSticky, 0o1000}}
 
-// String is the mode as ls -l shows it.
+// String formats a mode as ls -l does.
 func String(m fs.FileMode) string {
 	kind := byte('-')
 	switch {

@@ -12,8 +12,8 @@ type parser struct {
 	o      Options
 	groups int
 	depth  int
-	closed []bool // groups by number that have ended
-	tries  bool   // the expression needs trying
+	closed []bool // closed groups by number
+	tries  bool   // the expression needs backtracking
 }
 
 func fail(message string) (*node, error) { return nil, &Error{message} }
@@ -23,14 +23,14 @@ func (p *parser) parse() (*node, error) {
 	if err != nil {
 		return nil, err
 	}
-	if p.in != "" { // only a closing parenthesis stops early
+	if p.in != "" { // an unmatched closing parenthesis
 		return fail("Unmatched ) or \\)")
 	}
 	return n, nil
 }
 
-// special reports whether the input begins with an operator: itself in an
-// extended expression, with a backslash in a basic one.
+// special reports whether the input begins with an operator: c in an extended expression, \c in a
+// basic one.
 func (p *parser) special(c byte) bool {
 	if p.o.Extended {
 		return p.in != "" && p.in[0] == c
@@ -84,7 +84,7 @@ func (p *parser) sequence() (*node, error) {
 	return seq, nil
 }
 
-// repetitions reads * + ? {n,m} after an atom.
+// repetitions parses * + ? {n,m} after an atom.
 func (p *parser) repetitions(n *node, start bool) (*node, error) {
 	for p.in != "" {
 		lo, hi := 0, -1
@@ -101,7 +101,7 @@ func (p *parser) repetitions(n *node, start bool) (*node, error) {
 			a, b, rest, ok := p.interval()
 			if !ok {
 				if p.o.Extended && !strings.ContainsRune("0123456789,", rune(first(p.in[1:]))) {
-					return n, nil // it stands for itself
+					return n, nil // it is literal
 				}
 				return fail("Invalid content of \\{\\}")
 			}
@@ -121,7 +121,7 @@ func first(s string) byte {
 	return s[0]
 }
 
-// maxRepeat is the largest number in an interval, that of package regexp.
+// maxRepeat is the largest bound of an interval, as in package regexp.
 const maxRepeat = 1000
 
 func (p *parser) interval() (lo, hi int, rest string, ok bool) {
@@ -149,7 +149,7 @@ func (p *parser) interval() (lo, hi int, rest string, ok bool) {
 	return lo, hi, s[len(end):], true
 }
 
-// atom reads one element. start is whether it begins an alternative.
+// atom parses one element. start reports whether it begins an alternative.
 func (p *parser) atom(start bool) (*node, error) {
 	if p.special('(') {
 		return p.group()
@@ -174,8 +174,8 @@ func (p *parser) atom(start bool) (*node, error) {
 	case '\\':
 		return p.escape()
 	case '*', '+', '?', '{':
-		// At the beginning, an operator stands for itself, but for those of
-		// extended expressions, which then repeat nothing.
+		// At the start of an alternative, an operator is literal in a basic expression. In an
+		// extended one, it is a repetition of nothing.
 		if p.o.Extended && c != '{' {
 			p.in = p.in[1:]
 			return &node{op: opEmpty}, nil
@@ -214,7 +214,7 @@ func (p *parser) group() (*node, error) {
 	return &node{op: opGroup, n: number, kids: []*node{kid}}, nil
 }
 
-// escape reads what begins with a backslash.
+// escape parses a backslash and the character after it.
 func (p *parser) escape() (*node, error) {
 	if len(p.in) == 1 {
 		return fail("Trailing backslash")
@@ -256,7 +256,7 @@ func (p *parser) escape() (*node, error) {
 	return &node{op: opChar, r: r}, nil
 }
 
-// charEscape reads \n and its like where they stand for characters.
+// charEscape decodes \n etc. if they are escapes.
 func (p *parser) charEscape(s string) (rune, int) {
 	if !p.o.Escapes || len(s) < 2 || s[0] != '\\' {
 		return 0, 0
@@ -267,7 +267,7 @@ func (p *parser) charEscape(s string) (rune, int) {
 	return 0, 0
 }
 
-// set reads a bracket expression.
+// set parses a bracket expression.
 func (p *parser) set() (*node, error) {
 	n := &node{op: opSet}
 	s := p.in[1:]
@@ -308,7 +308,7 @@ func (p *parser) set() (*node, error) {
 	}
 }
 
-// setChar reads one character of a bracket expression.
+// setChar parses one character of a bracket expression.
 func (p *parser) setChar(s string) (rune, int, error) {
 	for _, d := range []string{".", "="} {
 		if strings.HasPrefix(s, "["+d) {

@@ -1,11 +1,10 @@
-// Package posixre compiles the regular expressions of grep, sed and awk: basic
-// and extended ones of POSIX, with what GNU adds (\w \s \b \< \> and \+ \? \| in
-// basic ones, back-references in both). The match is the leftmost and of those
-// the longest.
+// Package posixre implements the regular expressions of grep, sed and awk: POSIX basic and extended
+// ones with the extensions of GNU (\w \s \b \< \> in both, \+ \? \| in basic ones, back-references
+// in both). A match is the leftmost-longest.
 //
-// Expressions that are regular are handed to package regexp and take linear
-// time. Back-references and \< \> are matched by trying; that takes a bounded
-// number of steps, after which the best match so far counts.
+// Package regexp matches expressions that are regular, in linear time. A backtracking matcher
+// handles back-references and \< \>. It takes a bounded number of steps, and then returns the best
+// match so far.
 package posixre
 
 import (
@@ -21,12 +20,12 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/wasm/shell/glob"
 )
 
-// Options say how an expression is understood.
+// Options are the syntax and flags of an expression.
 type Options struct {
 	Extended bool // ERE, else BRE
-	Fold     bool // upper and lower case are the same
-	Lines    bool // ^ and $ match at every line of a text
-	Escapes  bool // \n, \t and their like stand for characters, also in brackets
+	Fold     bool // ignore case
+	Lines    bool // ^ and $ match at each line of the text
+	Escapes  bool // \n, \t etc. are escapes, also in brackets
 }
 
 // Regexp is a compiled expression. It may be used concurrently.
@@ -34,9 +33,9 @@ type Regexp struct {
 	root   *node
 	groups int
 	opts   Options
-	re     *regexp.Regexp // nil when only trying will do
-	// looksBack: a match depends on what stands before it.
-	looksBack bool
+	re     *regexp.Regexp // nil: backtrack
+	// lookBehind: a match depends on the text before it.
+	lookBehind bool
 }
 
 type op uint8
@@ -66,8 +65,8 @@ type node struct {
 	r        rune
 	neg      bool
 	items    []item
-	n        int // of a group or back-reference
-	min, max int // of a repetition; max < 0 is without end
+	n        int // number of a group or back-reference
+	min, max int // bounds of a repetition; max < 0: unbounded
 	kids     []*node
 }
 
@@ -77,14 +76,13 @@ type item struct {
 	class  string
 }
 
-// Error is an expression that is not valid.
+// Error is a syntax error.
 type Error struct{ Message string }
 
 // Error returns the message.
 func (e *Error) Error() string { return e.Message }
 
-// maxExpr bounds an expression in bytes, and maxDepth its groups inside each
-// other.
+// maxExpr bounds an expression in bytes, and maxDepth the nesting of groups.
 const (
 	maxExpr  = 64 << 10
 	maxDepth = 200
@@ -100,7 +98,7 @@ func Compile(expr string, o Options) (*Regexp, error) {
 	if err != nil {
 		return nil, err
 	}
-	re := &Regexp{root: root, groups: p.groups, opts: o, looksBack: looksBack(root)}
+	re := &Regexp{root: root, groups: p.groups, opts: o, lookBehind: looksBack(root)}
 	if p.tries {
 		return re, nil
 	}
@@ -136,7 +134,7 @@ func Literal(text string, o Options) (*Regexp, error) {
 	return Compile(b.String(), o)
 }
 
-// Groups is the number of groups in the expression.
+// Groups returns the number of groups.
 func (re *Regexp) Groups() int { return re.groups }
 
 // Match reports whether the expression matches anywhere in s.
@@ -147,8 +145,8 @@ func (re *Regexp) Match(s string) bool {
 	return re.find(s, 0) != nil
 }
 
-// Find returns the offsets of the first match and of its groups, two each, -1
-// for a group that has no part in it; nil when there is no match.
+// Find returns the offsets of the first match and of its groups, two each; -1 for a group that did
+// not match. It returns nil if there is no match.
 func (re *Regexp) Find(s string) []int {
 	if re.re != nil {
 		return re.re.FindStringSubmatchIndex(s)
@@ -156,8 +154,8 @@ func (re *Regexp) Find(s string) []int {
 	return re.find(s, 0)
 }
 
-// All returns what Find does for the first n matches that do not overlap, for
-// all when n is negative. An empty match right after another one does not count.
+// All returns the results of Find for the first n matches that do not overlap; for all matches if n
+// is negative. An empty match adjacent to the previous match is skipped.
 func (re *Regexp) All(s string, n int) [][]int {
 	var all [][]int
 	for m := range re.Each(s) {
@@ -169,11 +167,10 @@ func (re *Regexp) All(s string, n int) [][]int {
 	return all
 }
 
-// Each gives the matches of All one after the other.
+// Each iterates over the matches of All.
 func (re *Regexp) Each(s string) iter.Seq[[]int] {
-	if re.re != nil && re.looksBack {
-		// Package regexp knows what stands before a match only when it finds
-		// them all itself.
+	if re.re != nil && re.lookBehind {
+		// Package regexp considers the text before a match only if it finds all matches itself.
 		return slices.Values(re.re.FindAllStringSubmatchIndex(s, -1))
 	}
 	return func(yield func([]int) bool) {
@@ -207,7 +204,7 @@ func (re *Regexp) findFrom(s string, pos int) []int {
 	return m
 }
 
-// looksBack reports whether a match of n depends on what stands before it.
+// looksBack reports whether a match of n depends on the text before it.
 func looksBack(n *node) bool {
 	switch n.op {
 	case opLineStart, opTextStart, opWordEdge, opNotWordEdge, opWordStart, opWordEnd:
@@ -309,10 +306,10 @@ func emitSet(b *strings.Builder, n *node) {
 	b.WriteByte(']')
 }
 
-// maxSteps bounds one search by trying.
+// maxSteps bounds one backtracking search.
 const maxSteps = 2_000_000
 
-type tryer struct {
+type backtracker struct {
 	s     string
 	o     Options
 	caps  []int
@@ -320,9 +317,9 @@ type tryer struct {
 	steps int
 }
 
-// find searches by trying every start.
+// find searches by backtracking from each start position.
 func (re *Regexp) find(s string, from int) []int {
-	t := &tryer{s: s, o: re.opts, steps: maxSteps}
+	t := &backtracker{s: s, o: re.opts, steps: maxSteps}
 	for pos := from; pos <= len(s); {
 		t.caps = slices.Repeat([]int{-1}, 2*(re.groups+1))
 		t.best = nil
@@ -346,8 +343,8 @@ func (re *Regexp) find(s string, from int) []int {
 	return nil
 }
 
-// try matches n at pos and calls then with each end; true ends the search.
-func (t *tryer) try(n *node, pos int, then func(int) bool) bool {
+// try matches n at pos and calls then with each end position. True ends the search.
+func (t *backtracker) try(n *node, pos int, then func(int) bool) bool {
 	if t.steps--; t.steps <= 0 {
 		return true
 	}
@@ -385,14 +382,14 @@ func (t *tryer) try(n *node, pos int, then func(int) bool) bool {
 	return t.edge(n.op, pos) && then(pos)
 }
 
-func (t *tryer) cat(kids []*node, pos int, then func(int) bool) bool {
+func (t *backtracker) cat(kids []*node, pos int, then func(int) bool) bool {
 	if len(kids) == 0 {
 		return then(pos)
 	}
 	return t.try(kids[0], pos, func(p int) bool { return t.cat(kids[1:], p, then) })
 }
 
-func (t *tryer) group(n *node, pos int, then func(int) bool) bool {
+func (t *backtracker) group(n *node, pos int, then func(int) bool) bool {
 	lo, hi := t.caps[2*n.n], t.caps[2*n.n+1]
 	ok := t.try(n.kids[0], pos, func(p int) bool {
 		oldLo, oldHi := t.caps[2*n.n], t.caps[2*n.n+1]
@@ -409,8 +406,8 @@ func (t *tryer) group(n *node, pos int, then func(int) bool) bool {
 	return ok
 }
 
-// repeat tries more before less. An empty round is not repeated.
-func (t *tryer) repeat(n *node, count, pos, last int, then func(int) bool) bool {
+// repeat matches a repetition greedily. An empty iteration is not repeated.
+func (t *backtracker) repeat(n *node, count, pos, last int, then func(int) bool) bool {
 	if (n.max < 0 || count < n.max) && pos != last {
 		if t.try(n.kids[0], pos, func(p int) bool { return t.repeat(n, count+1, p, pos, then) }) {
 			return true
@@ -419,7 +416,7 @@ func (t *tryer) repeat(n *node, count, pos, last int, then func(int) bool) bool 
 	return (count >= n.min || pos == last) && then(pos)
 }
 
-func (t *tryer) one(n *node, r rune) bool {
+func (t *backtracker) one(n *node, r rune) bool {
 	switch n.op {
 	case opAny:
 		return true
@@ -453,8 +450,8 @@ func (n *node) has(r rune) bool {
 
 func isWord(r rune) bool { return r == '_' || unicode.IsLetter(r) || unicode.IsDigit(r) }
 
-// edge tells whether a place is what a node without width asks for.
-func (t *tryer) edge(o op, pos int) bool {
+// edge reports whether a zero-width assertion holds at pos.
+func (t *backtracker) edge(o op, pos int) bool {
 	before, _ := utf8.DecodeLastRuneInString(t.s[:pos])
 	after, _ := utf8.DecodeRuneInString(t.s[pos:])
 	left, right := pos > 0 && isWord(before), pos < len(t.s) && isWord(after)

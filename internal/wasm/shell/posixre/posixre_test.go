@@ -152,7 +152,7 @@ func FuzzCompile(f *testing.F) {
 	})
 }
 
-// A literal expression finds its text where it is.
+// A literal expression finds its text at the right offset.
 func FuzzLiteral(f *testing.F) {
 	f.Add("a.b*[", "xa.b*[y")
 	f.Fuzz(func(t *testing.T, text, s string) {

@@ -1,9 +1,9 @@
-// Package program says what a program of the sandbox's shell is: a Go function
-// that gets arguments, environment, three streams and the sandbox's files, and
-// returns an exit status. The shell's own utilities are such functions, and so
-// is whatever else is given to it, such as a Python interpreter.
+// Package program defines programs of the sandbox's shell. A program is a Go function with
+// arguments, an environment, three streams and the sandbox's files, which returns an exit status.
+// The shell's utilities are programs, and so are others that are added to it, such as a Python
+// interpreter.
 //
-// A program reaches nothing but what its [Context] holds.
+// A program accesses only its [Context].
 package program
 
 import (
@@ -19,38 +19,37 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/wasm/memfs"
 )
 
-// Program runs to its end and returns an exit status from 0 to 255. It stops
-// when ctx ends and starts no goroutine that outlives it.
+// Program runs a program and returns its exit status, 0 to 255. It must return when ctx ends, and
+// must leave no goroutine.
 type Program func(ctx context.Context, c *Context) int
 
-// Context is what a program has of the world.
+// Context is the environment of a program.
 type Context struct {
-	Args  []string // with its own name first
+	Args  []string // program name first
 	Env   []string // "NAME=value"
-	Dir   string   // the working directory, absolute
+	Dir   string   // working directory, absolute
 	Umask fs.FileMode
 	FS    *memfs.FS
 
-	// The streams are never nil. A program of the shell's own that writes to a
-	// pipe nobody reads any more is ended as by SIGPIPE; others get EPIPE.
+	// The streams are never nil. If a pipe has no reader, a write ends a utility of the shell with
+	// SIGPIPE; other programs get EPIPE.
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
 
-	// Descriptor opens the stream with a number, as /dev/fd does. Nil where
-	// there are only the three.
+	// Descriptor opens a descriptor by number, as /dev/fd does. Nil: only the three streams exist.
 	Descriptor func(n int) (io.ReadWriteCloser, error)
-	// Run runs another program, found by c.Args[0] as the shell finds it, and
-	// returns its exit status. Nil where programs cannot start others.
+	// Run runs another program, which the shell finds by c.Args[0], and returns its exit status.
+	// Nil: the program cannot run others.
 	Run func(ctx context.Context, c *Context) int
 }
 
-// Getenv returns the value of an environment variable, "" when it is not set.
+// Getenv returns the value of an environment variable; "" if it is not set.
 func (c *Context) Getenv(name string) string {
 	v, _ := c.LookupEnv(name)
 	return v
 }
 
-// LookupEnv also tells whether the variable is set.
+// LookupEnv is Getenv and reports whether the variable is set.
 func (c *Context) LookupEnv(name string) (string, bool) {
 	for i := len(c.Env) - 1; i >= 0; i-- {
 		if k, v, ok := strings.Cut(c.Env[i], "="); ok && k == name {
@@ -60,9 +59,8 @@ func (c *Context) LookupEnv(name string) (string, bool) {
 	return "", false
 }
 
-// OpenFile opens a file of the sandbox. /dev/stdin, /dev/stdout, /dev/stderr
-// and /dev/fd/N are the program's own streams. flag is as for os.OpenFile;
-// perm is that before the umask.
+// OpenFile opens a file of the sandbox. /dev/stdin, /dev/stdout, /dev/stderr and /dev/fd/N are the
+// program's own streams. flag is that of os.OpenFile. The umask is applied to perm.
 func (c *Context) OpenFile(name string, flag int, perm fs.FileMode) (io.ReadWriteCloser, error) {
 	if n, ok := StreamNumber(c.Dir, name); ok {
 		return c.openStream(n)
@@ -74,7 +72,7 @@ func (c *Context) OpenFile(name string, flag int, perm fs.FileMode) (io.ReadWrit
 	return f, nil
 }
 
-// StreamNumber reports whether a path names a stream of the program itself.
+// StreamNumber returns the descriptor if a path names a stream of the program.
 func StreamNumber(dir, name string) (int, bool) {
 	if !strings.HasPrefix(name, "/") {
 		name = dir + "/" + name
@@ -111,7 +109,7 @@ func (c *Context) openStream(n int) (io.ReadWriteCloser, error) {
 	return nil, syscall.ENOENT
 }
 
-// stream makes a file of a reader or a writer that stays open.
+// stream is a reader or writer as a file. Close does not close it.
 type stream struct {
 	io.Reader
 	io.Writer
@@ -133,8 +131,8 @@ func (s stream) Write(p []byte) (int, error) {
 
 func (s stream) Close() error { return nil }
 
-// ErrorText is the text of an error as programs print it: for a system error
-// the words of the C library, whatever the host is.
+// ErrorText returns the text of an error as programs print it: for a system call's error that of
+// strerror(3) on Linux, on any host.
 func ErrorText(err error) string {
 	var errno syscall.Errno
 	if errors.As(err, &errno) {

@@ -1,6 +1,5 @@
-// Package sed is the stream editor: all of POSIX and the extensions of GNU sed
-// that scripts use, but for those that start programs. It reaches files only
-// through the functions of its [Env].
+// Package sed implements sed: all of POSIX and the extensions of GNU sed, except for those that
+// start programs. A script accesses files only through the functions of its [Env].
 package sed
 
 import (
@@ -12,11 +11,11 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/wasm/shell/posixre"
 )
 
-// Options say how a script is understood and run.
+// Options are the options of a script.
 type Options struct {
-	Extended bool // regular expressions are extended (-E)
-	Quiet    bool // lines are not printed by themselves (-n)
-	Separate bool // files are edited one by one (-s, -i)
+	Extended bool // regular expressions (-E)
+	Quiet    bool // do not print each line (-n)
+	Separate bool // treat files separately (-s, -i)
 	Null     bool // lines end with NUL (-z)
 }
 
@@ -25,7 +24,7 @@ type Script struct {
 	cmds   []command
 	opts   Options
 	labels map[string]int
-	files  []string // that w names, in order
+	files  []string // files of w, in order
 }
 
 type addrKind uint8
@@ -44,18 +43,18 @@ const (
 type address struct {
 	kind    addrKind
 	n, step int
-	re      *posixre.Regexp // nil: the last one that was used
+	re      *posixre.Regexp // nil: the last one used
 }
 
 type command struct {
 	a1, a2 address
 	negate bool
 	name   byte
-	text   string // of a i c; the label of b t T; a file name
-	n      int    // an exit status; a line length; where a block ends
+	text   string // text of a i c; label of b t T; file name
+	n      int    // exit status, line length, or index of the end of a block
 	sub    *substitution
 	trans  map[rune]rune
-	id     int // for the state of a range
+	id     int // index of the range's state
 }
 
 // substitution is the s command.
@@ -69,14 +68,14 @@ type substitution struct {
 	hasFile bool
 }
 
-// part is a piece of a replacement: text, a group, or a change of case.
+// part is a part of a replacement: text, a group, or a change of case.
 type part struct {
 	text  string
 	group int  // -1 for text
 	conv  byte // U L u l E
 }
 
-// Error is a script that is not valid.
+// Error is a syntax error.
 type Error struct{ Message string }
 
 // Error returns the message.
@@ -86,8 +85,8 @@ type parser struct {
 	in    string
 	pos   int
 	s     *Script
-	depth []int // where the open blocks begin
-	open  int   // no bracket expression ends before this place
+	depth []int // indices of the open blocks
+	open  int   // no bracket expression ends before this position
 }
 
 // maxScript bounds a script, in bytes.
@@ -187,7 +186,7 @@ func (p *parser) command() {
 	}
 }
 
-// address reads an address; the second of two may be relative.
+// address parses an address. The second of two may be relative.
 func (p *parser) address(first bool) address {
 	switch c := p.peek(); {
 	case c >= '0' && c <= '9':
@@ -249,8 +248,8 @@ func (p *parser) number() int {
 	return n
 }
 
-// delimited reads up to the delimiter, which a backslash makes a plain
-// character. In a regular expression brackets hide it as well.
+// delimited reads up to the delimiter. A backslash makes the delimiter an ordinary character; in a
+// regular expression, so does a bracket expression.
 func (p *parser) delimited(d byte, isRegex bool) string {
 	var b strings.Builder
 	for p.more() {
@@ -293,7 +292,7 @@ func (p *parser) delimited(d byte, isRegex bool) string {
 	return ""
 }
 
-// bracket copies a bracket expression as it is.
+// bracket copies a bracket expression.
 func (p *parser) bracket() string {
 	start := p.pos
 	if start < p.open {
@@ -325,7 +324,7 @@ func (p *parser) bracket() string {
 	return p.in[start:p.pos]
 }
 
-// regex compiles an expression; an empty one is the last that was used.
+// regex compiles a regular expression. An empty one stands for the last one used.
 func (p *parser) regex(text string, o posixre.Options) *posixre.Regexp {
 	if text == "" {
 		return nil
@@ -338,7 +337,7 @@ func (p *parser) regex(text string, o posixre.Options) *posixre.Regexp {
 	return re
 }
 
-// arguments reads what follows a command's name.
+// arguments parses the arguments of a command.
 func (p *parser) arguments(c *command) {
 	switch c.name {
 	case '#':
@@ -393,7 +392,7 @@ func (p *parser) arguments(c *command) {
 	}
 }
 
-// end checks that nothing follows a command but its separator.
+// end checks that a command is followed by a separator.
 func (p *parser) end() {
 	p.skip(" \t")
 	switch p.peek() {
@@ -423,8 +422,7 @@ func (p *parser) line() string {
 	return text
 }
 
-// text reads the text of a, i and c: on the same line, or after a backslash on
-// the next ones.
+// text reads the text of a, i and c: on the same line, or on the lines after a backslash.
 func (p *parser) text() string {
 	p.skip(" \t")
 	if !p.more() {
@@ -433,13 +431,13 @@ func (p *parser) text() string {
 	if p.peek() == '\\' {
 		rest := strings.TrimLeft(p.in[p.pos+1:], " \t")
 		switch {
-		case rest == "": // a\ without text only ends the line before
+		case rest == "": // a\ at the end of the line: the text is on the next line
 			p.pos = len(p.in)
 			return ""
 		case rest[0] == '\n':
 			p.pos = len(p.in) - len(rest) + 1
 		default:
-			p.pos++ // what follows keeps its blanks
+			p.pos++ // the text after it keeps its leading blanks
 		}
 	}
 	var b strings.Builder
@@ -519,7 +517,7 @@ func (p *parser) substitute(c *command) {
 	}
 }
 
-// replacement cuts the right side of s into pieces.
+// replacement parses the replacement of an s command.
 func (p *parser) replacement(text string) []part {
 	var parts []part
 	var b strings.Builder

@@ -12,30 +12,30 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/wasm/shell/posixre"
 )
 
-// Input is one file to be edited.
+// Input is one input file.
 type Input struct {
 	Name string
 	io.Reader
 }
 
-// Env is what a script has of the world.
+// Env is the environment of a script.
 type Env struct {
-	// Next gives the files one after the other, nil at their end.
+	// Next returns the next input file, or nil after the last one.
 	Next func() *Input
-	// Output returns where the lines of an input go.
+	// Output returns the output for the lines of an input.
 	Output func(in *Input) *bufio.Writer
-	// Read returns the contents of a file, for r; ok is false when there is none.
+	// Read returns the content of a file, for r; ok is false if it cannot be read.
 	Read func(name string) (data []byte, ok bool)
-	// Open opens a file for reading by lines, for R; nil when there is none.
+	// Open opens a file for reading by lines, for R; nil if it cannot be read.
 	Open func(name string) *bufio.Reader
-	// Create opens a file for writing, for w; it is called once a name, before
-	// anything is read.
+	// Create opens a file for writing, for w. It is called once for each name, before any input is
+	// read.
 	Create func(name string) (io.Writer, error)
-	// Check is called now and then; it does not return when the script is to end.
+	// Check is called regularly. To end the script, it panics.
 	Check func()
 }
 
-// ErrTooLong says that a line, with what was added to it, exceeds the limit.
+// ErrTooLong is the error for a pattern space or hold space above the limit.
 var ErrTooLong = errors.New("line is too long")
 
 // maxSpace bounds the pattern space and the hold space, in bytes.
@@ -47,24 +47,24 @@ type machine struct {
 
 	in      *Input
 	r       *bufio.Reader
-	ahead   *string // the next line, when it was looked at
+	ahead   *string // the next line, if it has been read
 	aheadNL bool
-	aheadIn *Input // the file of that line, when it is another one
+	aheadIn *Input // file of the next line, if it is another one
 	end     byte
 
 	line    int
 	space   string
-	newline bool // the line had an end
+	newline bool // the line ended with a newline
 	hold    string
-	holdNL  bool // the hold space came from a line that had an end
-	subst   bool // a substitution was made since the last line or t
+	holdNL  bool // the hold space ended with a newline
+	subst   bool // a substitution succeeded since the last line or t
 	last    *posixre.Regexp
 	ranges  map[int]*rangeState
 	after   []func()
 	files   map[string]io.Writer
 	readers map[string]*bufio.Reader
 	out     *bufio.Writer
-	missing bool // the last thing written had no end of line
+	missing bool // the last output did not end with a newline
 	quit    bool
 	status  int
 	steps   int
@@ -77,7 +77,7 @@ type rangeState struct {
 	end    int  // the last line; 0 when an expression ends it
 }
 
-// Run edits and returns the exit status that the script asks for.
+// Run runs the script and returns its exit status.
 func (s *Script) Run(env Env) (status int, err error) {
 	m := &machine{s: s, env: env, end: '\n', holdNL: true, ranges: map[int]*rangeState{}, files: map[string]io.Writer{}, readers: map[string]*bufio.Reader{}}
 	if s.opts.Null {
@@ -107,17 +107,17 @@ func (s *Script) Run(env Env) (status int, err error) {
 	return m.status, nil
 }
 
-// failure is the value of the panic that ends a run.
+// failure is the panic value that ends a run with an error.
 type failure struct{ err error }
 
-// bound ends the run when a space is too long.
+// bound ends the run if a space is too long.
 func (m *machine) bound(n int) {
 	if n > maxSpace {
 		panic(failure{ErrTooLong})
 	}
 }
 
-// fetch reads a line ahead, if there is one.
+// fetch reads the next line ahead, if there is one.
 func (m *machine) fetch() bool {
 	if m.ahead != nil {
 		return true
@@ -148,8 +148,8 @@ func (m *machine) fetch() bool {
 	}
 }
 
-// isLast reports whether the current line is the last, of its file when files
-// are separate.
+// isLast reports whether the current line is the last one; if files are separate, the last one of
+// its file.
 func (m *machine) isLast() bool {
 	return !m.fetch() || m.s.opts.Separate && m.aheadIn != nil
 }
@@ -171,7 +171,7 @@ func (m *machine) nextLine() bool {
 	return true
 }
 
-// write writes a line to the output, whose end is missing if the input's was.
+// write writes a line. newline is false if the input line had no newline at its end.
 func (m *machine) write(text string, newline bool) {
 	if m.missing {
 		m.out.WriteByte(m.end)
@@ -191,7 +191,7 @@ func (m *machine) raw(text string) {
 	m.out.WriteString(text)
 }
 
-// cycle runs the script for the current line, again after D.
+// cycle runs the script for the current line, and again after D.
 func (m *machine) cycle() {
 	for {
 		m.subst = false
@@ -210,7 +210,7 @@ func (m *machine) cycle() {
 	}
 }
 
-// flush writes what a, r and R have put off.
+// flush writes the pending output of a, r and R.
 func (m *machine) flush() {
 	for _, f := range m.after {
 		f()
@@ -306,7 +306,7 @@ func (m *machine) target(c *command) int {
 	return m.s.labels[c.text]
 }
 
-// simple runs a command that does not change the order of commands.
+// simple runs a command that does not transfer control.
 func (m *machine) simple(c *command) {
 	switch c.name {
 	case 'a':
@@ -441,7 +441,7 @@ func (m *machine) selected(c *command) bool {
 	return true
 }
 
-// inRange goes on with a range that has begun.
+// inRange reports whether the current line is in a range that has begun.
 func (m *machine) inRange(c *command, st *rangeState) bool {
 	switch c.a2.kind {
 	case addrRegex:
@@ -452,7 +452,7 @@ func (m *machine) inRange(c *command, st *rangeState) bool {
 		return true
 	}
 	st.active = m.line < st.end
-	return m.line <= st.end // N may have skipped the end
+	return m.line <= st.end // N may have read beyond the end
 }
 
 // rangeEnds reports whether the current line is the last of a command's range.
@@ -478,7 +478,7 @@ func (m *machine) matches(a address) bool {
 	return false
 }
 
-// regex returns an expression, the last one for an empty one.
+// regex returns re, or the last one used if re is nil.
 func (m *machine) regex(re *posixre.Regexp) *posixre.Regexp {
 	if re != nil {
 		m.last = re
@@ -523,7 +523,7 @@ func (m *machine) substitute(s *substitution) {
 	}
 }
 
-// expand writes a replacement for one match.
+// expand writes the replacement for one match.
 func (m *machine) expand(b *strings.Builder, with []part, found []int) {
 	all, once := byte(0), byte(0)
 	for _, p := range with {
@@ -565,8 +565,7 @@ func (m *machine) expand(b *strings.Builder, with []part, found []int) {
 	}
 }
 
-// visible is a line as l shows it, broken at a width: 70 when it is negative,
-// never for 0 and 1.
+// visible formats a line for the command l, folded at a width. Negative: 70; 0 and 1: not folded.
 func visible(text string, width int) string {
 	if width < 0 {
 		width = 70

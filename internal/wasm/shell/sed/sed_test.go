@@ -12,10 +12,10 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// tooLong is the value of the panic by which a test ends a script.
+// tooLong is the panic value with which a test ends a script.
 type tooLong struct{}
 
-// edit runs a script over a text, for a bounded number of steps.
+// edit runs a script on a text for a bounded number of steps.
 func edit(t testing.TB, script, text string, o Options) (out string, status int, err error) {
 	t.Helper()
 	s, err := Compile(script, o)
@@ -102,7 +102,7 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// Any script is refused or runs, and an empty one changes nothing.
+// Every script is refused or runs, and the empty script changes nothing.
 func FuzzSed(f *testing.F) {
 	for _, s := range []string{"s/a/b/g", "1,3d", "/x/{n;p}", "$!N;P;D", "y/ab/xy/", ":a;s/b/a/;ta", "a\\\ntext", "s/\\(.\\)\\(.\\)/\\2\\1/2p", "0~2!d", "/a/,+1c x", "s|[|]|\\U&|", "H;x;G;l;=", "i\\"} {
 		f.Add(s, "a\nb\nc", false)

@@ -22,7 +22,7 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/wasm/shell/program"
 )
 
-// gzipTool is gzip, gunzip and zcat.
+// gzipTool implements gzip, gunzip and zcat.
 func gzipTool(t *cmd) {
 	stdout, decode, force, keep, test := t.name == "zcat", t.name == "gunzip" || t.name == "zcat", false, false, false
 	level := 6
@@ -131,7 +131,7 @@ func (t *cmd) gzipCopy(out io.Writer, in io.Reader, decode bool, level int) erro
 	return z.Close()
 }
 
-// tarOptions are those of tar.
+// tarOptions are the options of tar.
 type tarOptions struct {
 	mode                    byte // c x t r
 	file, dir               string
@@ -139,11 +139,11 @@ type tarOptions struct {
 	keepOld, stdout, follow bool
 	exclude                 []string
 	strip                   int
-	names                   string // file with names
-	owner, group, mode8     string // of members that are added, as options give them
+	names                   string // file with the names of members (-T)
+	owner, group, mode8     string // owner, group and mode of added members
 	mtime                   time.Time
 	fullTime                bool
-	dirTimes                func() // sets the times of directories, at the end
+	dirTimes                func() // sets the times of directories after all members
 }
 
 func tarTool(t *cmd) {
@@ -203,8 +203,7 @@ func tarTool(t *cmd) {
 	}
 }
 
-// bundled turns the old form of options, whose values follow in order, into
-// the new one.
+// bundled converts tar's old option style, in which the values follow in order, to the new one.
 func bundled(args []string) []string {
 	var out []string
 	rest := args[1:]
@@ -260,8 +259,8 @@ type tarAdder struct {
 	w    *tar.Writer
 	o    tarOptions
 	base string
-	seen map[uint64]string // names of files with several links
-	self uint64            // the archive, which is not added to itself
+	seen map[uint64]string // first names of files with several links
+	self uint64            // inode of the archive, which is not added to itself
 }
 
 func (a *tarAdder) add(name string) {
@@ -313,7 +312,7 @@ func (a *tarAdder) add(name string) {
 	}
 }
 
-// override gives a member what --owner, --group, --mode and --mtime say.
+// override applies --owner, --group, --mode and --mtime to a member.
 func (a *tarAdder) override(h *tar.Header, mode fs.FileMode) {
 	who := func(option string, name *string, id *int) {
 		if option == "" {
@@ -344,7 +343,7 @@ func (a *tarAdder) override(h *tar.Header, mode fs.FileMode) {
 	}
 }
 
-// verboseOut is where names go: not into an archive.
+// verboseOut returns the output for names: standard error if data goes to standard output.
 func (t *cmd) verboseOut(o tarOptions) io.Writer {
 	if o.file == "-" && o.mode == 'c' || o.stdout {
 		return t.Stderr
@@ -383,7 +382,7 @@ func tarExcluded(patterns []string, name string) bool {
 	return false
 }
 
-// tarAppend adds to an archive that is there.
+// tarAppend appends to an existing archive.
 func (t *cmd) tarAppend(o tarOptions, files []string) {
 	data, err := t.FS.ReadFile(t.Dir, o.file)
 	t.must(err, 2, "%s: Cannot open", o.file)
@@ -398,7 +397,7 @@ func (t *cmd) tarAppend(o tarOptions, files []string) {
 	t.must(w.Close(), 2, "%s", o.file)
 }
 
-// tarEnd is where the last member of an archive ends.
+// tarEnd returns the offset after the last member of an archive.
 func tarEnd(data []byte) int {
 	end := len(data) / 512 * 512
 	for end >= 512 && len(bytes.Trim(data[end-512:end], "\x00")) == 0 {
@@ -490,8 +489,8 @@ func (t *cmd) tarList(o tarOptions, h *tar.Header) {
 	fmt.Fprintf(t.out, "%s %s %9d %s %s\n", modes.String(h.FileInfo().Mode()), owner, h.Size, h.ModTime.In(location(t)).Format(layout), name)
 }
 
-// tarExtract writes one member. Names are taken as relative, and without "..",
-// so that an archive stays below the directory; links are not followed.
+// tarExtract extracts one member. Names are relative and without "..", and symbolic links are not
+// followed, so that an archive cannot write outside of the directory.
 func (t *cmd) tarExtract(o *tarOptions, h *tar.Header, r io.Reader) {
 	name := strings.Trim(path.Clean("/"+h.Name), "/")
 	for range o.strip {
@@ -569,11 +568,11 @@ func (t *cmd) tarWrite(o *tarOptions, h *tar.Header, r io.Reader, base, name str
 		}
 		return f.Chtimes(h.ModTime, h.ModTime)
 	}
-	return nil // devices and pipes of elsewhere
+	return nil // devices and pipes are not supported
 }
 
-// plainDirs makes the directories above a member; a link among them would lead
-// the archive elsewhere and is an error.
+// plainDirs creates the parent directories of a member. A symbolic link among them is an error,
+// because it could lead outside of the directory.
 func (t *cmd) plainDirs(base, dir string) error {
 	at := base
 	for part := range strings.SplitSeq(dir, "/") {

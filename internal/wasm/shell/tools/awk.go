@@ -58,7 +58,7 @@ func awkTool(t *cmd) {
 	t.valid(err, 2)
 }
 
-// textErrors is a file whose errors have the words of the C library.
+// textErrors is a file whose errors have the texts of strerror(3).
 type textErrors struct{ io.WriteCloser }
 
 func (w textErrors) Write(p []byte) (int, error) {
@@ -66,7 +66,7 @@ func (w textErrors) Write(p []byte) (int, error) {
 	return n, textError(err)
 }
 
-// textError gives an error the words of the C library.
+// textError returns an error with the text of strerror(3).
 func textError(err error) error {
 	if err == nil {
 		return nil
@@ -74,7 +74,7 @@ func textError(err error) error {
 	return errors.New(program.ErrorText(err))
 }
 
-// shell runs a command line with the utility's own streams, or others.
+// shell runs a command line with the given streams, or the utility's own if they are nil.
 func (t *cmd) shell(command string, stdin io.Reader, stdout io.Writer) int {
 	t.flush()
 	if t.Run == nil {

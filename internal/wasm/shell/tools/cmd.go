@@ -17,7 +17,7 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/wasm/shell/program"
 )
 
-// cmd is a utility that runs.
+// cmd is a running utility.
 type cmd struct {
 	*program.Context
 	ctx    context.Context
@@ -26,12 +26,10 @@ type cmd struct {
 	status int
 }
 
-// ended is the value of the panic with which a utility ends early; its message
-// has been written.
+// ended is the panic value that ends a utility early. Its message has been written.
 type ended struct{ status int }
 
-// tool makes a program of a function. Output is buffered; an error of it ends
-// the utility.
+// tool returns a program for a function. Output is buffered; a write error ends the utility.
 func tool(f func(*cmd)) program.Program {
 	return func(ctx context.Context, c *program.Context) (status int) {
 		t := &cmd{Context: c, ctx: ctx, name: path.Base(c.Args[0])}
@@ -52,8 +50,7 @@ func tool(f func(*cmd)) program.Program {
 	}
 }
 
-// exit runs f up to its end or a call of fatal, after which what was written
-// before still goes out.
+// exit runs f until it returns or calls fatal, and then flushes the output.
 func (t *cmd) exit(f func(*cmd)) {
 	defer func() {
 		switch v := recover().(type) {
@@ -69,7 +66,7 @@ func (t *cmd) exit(f func(*cmd)) {
 
 func (t *cmd) flush() { _ = t.out.Flush() }
 
-// output is the standard output; that it cannot be written ends the utility.
+// output is standard output. A write error ends the utility.
 type output struct{ t *cmd }
 
 func (o output) Write(p []byte) (int, error) {
@@ -80,7 +77,7 @@ func (o output) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// errorf writes a message and makes the exit status 1, if it was 0.
+// errorf writes a message and sets the exit status to 1 if it is 0.
 func (t *cmd) errorf(format string, args ...any) {
 	t.warn(format, args...)
 	t.status = max(t.status, 1)
@@ -96,52 +93,52 @@ func (t *cmd) warnStatus(status int, format string, args ...any) {
 	t.status = status
 }
 
-// fatal writes a message and ends the utility.
+// fatal writes a message and ends the utility with status.
 func (t *cmd) fatal(status int, format string, args ...any) {
 	t.warn(format, args...)
 	panic(ended{status})
 }
 
-// need ends the utility if there are fewer operands than n.
+// need ends the utility if there are fewer than n operands.
 func (t *cmd) need(operands []string, n int) {
 	if len(operands) < n {
 		t.fatal(usageStatus(t.name), "missing operand")
 	}
 }
 
-// valid ends the utility with the text of err, if an argument is not valid.
+// valid ends the utility with err as its message if err is not nil.
 func (t *cmd) valid(err error, status int) {
 	if err != nil {
 		t.fatal(status, "%v", err)
 	}
 }
 
-// must ends the utility with a message and the text of err, if there is an error.
+// must ends the utility with a message and err if err is not nil.
 func (t *cmd) must(err error, status int, format string, args ...any) {
 	if err != nil {
 		t.fatal(status, format+": %s", append(args, program.ErrorText(err))...)
 	}
 }
 
-// report writes a message and the text of err, if there is an error, and goes on.
+// report writes a message and err if err is not nil, and continues.
 func (t *cmd) report(err error, format string, args ...any) {
 	if err != nil {
 		t.errorf(format+": %s", append(args, program.ErrorText(err))...)
 	}
 }
 
-// failed reports an error of a system call about a file.
+// failed reports a system call's error about a file.
 func (t *cmd) failed(name string, err error) { t.errorf("%s: %s", name, program.ErrorText(err)) }
 
-// check ends the utility when it was killed. Reads and writes do that too;
-// this is for long work without them.
+// check ends the utility if it was killed. Reads and writes check this, too; check is for long
+// computations.
 func (t *cmd) check() {
 	if t.ctx.Err() != nil {
 		panic(ended{137})
 	}
 }
 
-// usageStatus is the exit status for wrong arguments.
+// usageStatus returns the exit status for wrong arguments.
 func usageStatus(name string) int {
 	switch name {
 	case "grep", "egrep", "fgrep", "ls", "sort", "diff", "cmp", "jq", "tar", "awk":
@@ -152,7 +149,7 @@ func usageStatus(name string) int {
 	return 1
 }
 
-// open opens a file for reading; "-" is the standard input.
+// open opens a file for reading; "-" is standard input.
 func (t *cmd) open(name string) (io.ReadCloser, error) {
 	if name == "-" {
 		return io.NopCloser(t.Stdin), nil
@@ -164,7 +161,7 @@ func (t *cmd) open(name string) (io.ReadCloser, error) {
 	return f, nil
 }
 
-// create opens a file for writing, empty or to be continued.
+// create opens a file for writing, truncated or for appending (extend).
 func (t *cmd) create(name string, extend bool) (io.ReadWriteCloser, error) {
 	flag := os.O_WRONLY | os.O_CREATE | os.O_TRUNC
 	if extend {
@@ -173,8 +170,8 @@ func (t *cmd) create(name string, extend bool) (io.ReadWriteCloser, error) {
 	return t.OpenFile(name, flag, 0o666)
 }
 
-// each calls f with every file among the operands, or the standard input when
-// there are none. What cannot be opened is reported.
+// each calls f for each operand, opened as a file, or for standard input if there are none. It
+// reports files that cannot be opened.
 func (t *cmd) each(operands []string, f func(name string, r io.Reader)) {
 	if len(operands) == 0 {
 		operands = []string{"-"}
@@ -193,8 +190,8 @@ func (t *cmd) each(operands []string, f func(name string, r io.Reader)) {
 // maxLine bounds a line, in bytes.
 const maxLine = 64 << 20
 
-// lines reads r line by line: the text without its end, and whether it had one.
-// The text is valid until the next line. An error is reported as one of name.
+// lines iterates over the lines of r: the text without its end, and whether an end was present. The
+// text is valid until the next line. An error is reported for name.
 func (t *cmd) lines(name string, r io.Reader, end byte) iter.Seq2[[]byte, bool] {
 	return func(yield func([]byte, bool) bool) {
 		b := bufio.NewReaderSize(r, 32<<10)
@@ -231,7 +228,7 @@ func (t *cmd) lines(name string, r io.Reader, end byte) iter.Seq2[[]byte, bool] 
 	}
 }
 
-// readAll reads a file to its end, up to a limit in bytes.
+// readAll reads r to its end, up to maxWhole bytes.
 func (t *cmd) readAll(name string, r io.Reader) []byte {
 	var b bytes.Buffer
 	n, err := io.Copy(&b, io.LimitReader(r, maxWhole+1))
@@ -244,10 +241,10 @@ func (t *cmd) readAll(name string, r io.Reader) []byte {
 	return b.Bytes()
 }
 
-// maxWhole bounds what is held in memory at a time.
+// maxWhole bounds a file that is read into memory, in bytes.
 const maxWhole = 256 << 20
 
-// number reads a decimal number as an argument.
+// number parses a decimal argument. what names it in messages.
 func (t *cmd) number(what, text string) int {
 	n, err := strconv.Atoi(text)
 	if err != nil {
@@ -256,7 +253,7 @@ func (t *cmd) number(what, text string) int {
 	return n
 }
 
-// size reads a number with a suffix such as k or MB.
+// size parses a number with a suffix such as k or MB.
 func (t *cmd) size(what, text string) int64 {
 	digits := strings.TrimRight(text, "kKmMgGtTpPeEiBbcw")
 	n, err := strconv.ParseInt(digits, 10, 64)
@@ -291,7 +288,7 @@ func (t *cmd) size(what, text string) int64 {
 	return n * factor
 }
 
-// isDir reports whether a path leads to a directory.
+// isDir reports whether a path is a directory.
 func (t *cmd) isDir(name string) bool {
 	info, err := t.FS.Stat(t.Dir, name)
 	return err == nil && info.IsDir()
@@ -310,13 +307,13 @@ func (t *cmd) confirm(format string, args ...any) bool {
 	return len(answer) > 0 && answer[0]|0x20 == 'y'
 }
 
-// exists reports whether anything stands at a path.
+// exists reports whether a path exists. It does not follow symbolic links.
 func (t *cmd) exists(name string) bool {
 	_, err := t.FS.Lstat(t.Dir, name)
 	return err == nil
 }
 
-// join puts a name below a directory as it was written.
+// join appends a name to a directory without cleaning the path.
 func join(dir, name string) string {
 	if strings.HasSuffix(dir, "/") {
 		return dir + name
@@ -324,5 +321,5 @@ func join(dir, name string) string {
 	return dir + "/" + name
 }
 
-// perm is the permission bits of a mode.
+// perm has the permission bits of a mode.
 const perm = fs.ModePerm | fs.ModeSetuid | fs.ModeSetgid | fs.ModeSticky

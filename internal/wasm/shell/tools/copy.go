@@ -16,13 +16,13 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/wasm/shell/program"
 )
 
-// copyOptions are those of cp and mv.
+// copyOptions are the options of cp and mv.
 type copyOptions struct {
 	recursive, force, noClobber, update, verbose, preserve, interactive bool
-	links                                                               byte // P: as links, L: followed, H: those named are followed
+	links                                                               byte // P: do not follow symbolic links, L: follow all, H: follow those of operands
 	hard, symbolic                                                      bool
 	target                                                              string
-	plain                                                               bool // the target is no directory to copy into
+	plain                                                               bool // -T: the target is not a directory to copy into
 	parents                                                             bool
 }
 
@@ -57,7 +57,7 @@ func cp(t *cmd) {
 	}
 }
 
-// pairs gives each source the path to which it goes.
+// pairs iterates over the sources and their target paths.
 func (t *cmd) pairs(files []string, c *copyOptions) func(yield func(from, to string) bool) {
 	if len(files) == 0 {
 		t.fatal(1, "missing file operand")
@@ -95,7 +95,7 @@ func (t *cmd) pairs(files []string, c *copyOptions) func(yield func(from, to str
 	}
 }
 
-// copy copies one file or tree. named is whether from was an operand.
+// copy copies a file or a directory tree. named reports whether from is an operand.
 func (t *cmd) copy(from, to string, c copyOptions, named bool) {
 	t.check()
 	info, err := t.FS.Lstat(t.Dir, from)
@@ -207,7 +207,7 @@ func (t *cmd) copyFile(from, to string, info *memfs.Info, c copyOptions) {
 	}
 }
 
-// keepTimes gives a copy the times and the mode of the original.
+// keepTimes sets the times and the mode of a copy to those of the original.
 func (t *cmd) keepTimes(to string, info *memfs.Info) {
 	err := t.FS.Chmod(t.Dir, to, info.Mode()&perm)
 	if err == nil {
@@ -299,7 +299,7 @@ func install(t *cmd) {
 	}
 }
 
-// dd copies blocks.
+// dd implements dd.
 func dd(t *cmd) {
 	in, out := "-", ""
 	bs, count, skip, seek := int64(512), int64(-1), int64(0), int64(0)
@@ -375,7 +375,7 @@ func dd(t *cmd) {
 	fmt.Fprintf(t.Stderr, "%d+%d records in\n%d+%d records out\n%d bytes copied, %.3g s\n", n.inFull, n.inPart, n.outFull, n.outPart, n.bytes, time.Since(start).Seconds())
 }
 
-// ddRun is what dd copies, in bytes, and how far it came.
+// ddRun is the progress of dd, in bytes.
 type ddRun struct {
 	in, out                                 string
 	bs, count, skip, seek                   int64
@@ -411,7 +411,7 @@ func (t *cmd) ddCopy(d ddRun) ddRun {
 			continue
 		}
 		if at += int64(n); !d.countBytes {
-			at += size - int64(n) // a short block counts as one
+			at += size - int64(n) // short block counts as a whole one
 		}
 		count := func(n int, full, part *int64) {
 			if int64(n) == d.bs {
@@ -432,7 +432,7 @@ func (t *cmd) ddCopy(d ddRun) ddRun {
 	return d
 }
 
-// readBlock reads one block, a whole one if full is asked for.
+// readBlock reads one block; a complete one if full is set.
 func readBlock(r io.Reader, buf []byte, full bool) (int, error) {
 	if full {
 		return io.ReadFull(r, buf)
@@ -440,7 +440,7 @@ func readBlock(r io.Reader, buf []byte, full bool) (int, error) {
 	return r.Read(buf)
 }
 
-// ddOutput opens what dd writes to, at an offset.
+// ddOutput opens the output of dd at an offset.
 func (t *cmd) ddOutput(name string, offset int64, keep bool) (io.WriteCloser, error) {
 	if name == "" {
 		return nopCloser{t.out}, nil
@@ -468,7 +468,7 @@ type nopCloser struct{ io.Writer }
 
 func (nopCloser) Close() error { return nil }
 
-// mode reads a mode for a new file.
+// mode parses the mode of a new file.
 func (t *cmd) mode(text string) fs.FileMode {
 	m, err := modes.Parse(text, 0, false, t.Umask)
 	if err != nil {

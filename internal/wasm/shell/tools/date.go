@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// location is the time zone of TZ. There are no zone files: what is not an
-// offset, as in UTC-2 or EST5EDT, is UTC.
+// location returns the time zone of TZ. It supports offsets only, as in UTC-2 or EST5EDT; there is
+// no time zone database, so everything else is UTC.
 func location(t *cmd) *time.Location {
 	tz := strings.TrimPrefix(t.Getenv("TZ"), ":")
 	letters := strings.TrimLeft(tz, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
@@ -72,8 +72,8 @@ func date(t *cmd) {
 	fmt.Fprintln(t.out, strftime(layout, now.In(loc)))
 }
 
-// strftime formats a time as date does. A "-" after the "%" takes padding away,
-// "_" makes it spaces, "^" makes upper case.
+// strftime formats a time as date does. After "%", "-" removes padding, "_" pads with spaces, and
+// "^" converts to upper case.
 func strftime(layout string, when time.Time) string {
 	var b strings.Builder
 	for i := 0; i < len(layout); i++ {
@@ -218,7 +218,7 @@ func dateText(c byte, flags string, when time.Time) string {
 	return text
 }
 
-// parseStamp reads the form of touch -t: [[CC]YY]MMDDhhmm[.ss].
+// parseStamp parses the format of touch -t: [[CC]YY]MMDDhhmm[.ss].
 func parseStamp(text string) (time.Time, bool) {
 	whole, seconds, has := strings.Cut(text, ".")
 	switch len(whole) {
@@ -244,8 +244,8 @@ var dateLayouts = []string{
 	time.RFC1123Z, time.RFC1123, time.ANSIC, time.UnixDate, "2 Jan 2006", "2 Jan 2006 15:04:05", "Jan 2 2006", "Jan 2, 2006", "January 2, 2006", "2 January 2006", "Jan 2 15:04:05 2006",
 }
 
-// parseDate reads a date as date -d does: absolute forms, and relative ones
-// such as "tomorrow", "2 days ago" and "next month", also after an absolute.
+// parseDate parses a date as date -d does: absolute formats, and relative ones such as "tomorrow",
+// "2 days ago" and "next month", also after an absolute one.
 func parseDate(text string, now time.Time, loc *time.Location) (time.Time, bool) {
 	now = now.In(loc)
 	text = strings.TrimSpace(text)

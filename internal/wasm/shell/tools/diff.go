@@ -12,7 +12,7 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/wasm/shell/program"
 )
 
-// diffOptions are those of diff.
+// diffOptions are the options of diff.
 type diffOptions struct {
 	style                                      byte // n: normal, u, c, e: ed
 	context                                    int
@@ -22,7 +22,7 @@ type diffOptions struct {
 	exclude                                    []string
 }
 
-// edit is a run of lines of a that is replaced by one of b.
+// edit replaces lines a0 to a1 of the first file by lines b0 to b1 of the second one.
 type edit struct{ a0, a1, b0, b1 int }
 
 func diffTool(t *cmd) {
@@ -191,7 +191,7 @@ func (t *cmd) diffFiles(o diffOptions, a, b string, x, y []byte, inside bool) {
 	}
 }
 
-// splitLines cuts into lines with their ends.
+// splitLines splits b into lines with their ends.
 func splitLines(b []byte) []string {
 	var lines []string
 	for line := range bytes.Lines(b) {
@@ -206,7 +206,7 @@ type differ struct {
 	a, b []string
 }
 
-// key is what of a line is compared.
+// key returns the part of a line that is compared.
 func (d *differ) key(line string) string {
 	if d.o.cr && strings.HasSuffix(line, "\r\n") {
 		line = strings.TrimSuffix(line, "\r\n") + "\n"
@@ -243,7 +243,7 @@ func (d *differ) onlyBlank(e edit) bool {
 	return true
 }
 
-// edits finds the shortest way from a to b.
+// edits returns a shortest edit script.
 func (d *differ) edits() []edit {
 	ids := map[string]int{}
 	number := func(lines []string) []int {
@@ -275,7 +275,7 @@ func (d *differ) edits() []edit {
 			j++
 		}
 		e.a1, e.b1 = i, j
-		if e.a0 == e.a1 && e.b0 == e.b1 { // cannot be: both sides pair up
+		if e.a0 == e.a1 && e.b0 == e.b1 { // cannot happen: both sides end together
 			break
 		}
 		out = append(out, e)
@@ -283,8 +283,8 @@ func (d *differ) edits() []edit {
 	return out
 }
 
-// shift moves runs of changed lines as far down as they can go without
-// changing what the difference is, and so merges those that then touch.
+// shift moves groups of changed lines down as far as possible without changing the meaning of the
+// edit script, and so joins adjacent groups.
 func shift(lines []int, changed []bool) {
 	for i := 0; i < len(lines); {
 		if !changed[i] {
@@ -305,8 +305,8 @@ func shift(lines []int, changed []bool) {
 	}
 }
 
-// compareLines tells which lines of a and of b a shortest edit script changes. Lines that the
-// other file does not have at all are set aside first: they match nothing.
+// compareLines returns the lines of a and b that a shortest edit script deletes and adds. It first
+// removes lines that do not occur in the other file.
 func compareLines(a, b []int, check func()) (goneA, newB []bool) {
 	common := func(lines, other []int) (kept, at []int) {
 		has := map[int]bool{}
@@ -334,7 +334,8 @@ func compareLines(a, b []int, check func()) (goneA, newB []bool) {
 	return changed(len(a), atA, m.goneA), changed(len(b), atB, m.newB)
 }
 
-// myers finds a shortest edit script in linear space.
+// myers finds a shortest edit script in linear space (E. W. Myers, An O(ND) Difference Algorithm
+// and Its Variations, 1986).
 type myers struct {
 	a, b        []int
 	goneA, newB []bool
@@ -363,7 +364,7 @@ func (m *myers) compare(a0, a1, b0, b1 int) {
 	m.compare(x, a1, y, b1)
 }
 
-// middle finds a point on a shortest path by searching from both ends.
+// middle finds a point on a shortest path by a search from both ends.
 func (m *myers) middle(a0, a1, b0, b1 int) (x, y int) {
 	n, k := a1-a0, b1-b0
 	limit := n + k + 1
@@ -438,7 +439,7 @@ func (d *differ) header(markA, markB, a, b string) {
 
 func (d *differ) stat(name string) (*memfs.Info, error) { return d.t.FS.Stat(d.t.Dir, name) }
 
-// line writes a line with what stands before it.
+// line writes a line with a prefix.
 func (d *differ) line(prefix, line string) {
 	d.t.out.WriteString(prefix + line)
 	if !strings.HasSuffix(line, "\n") {
@@ -474,7 +475,7 @@ func (d *differ) normal(edits []edit) {
 	}
 }
 
-// hunks groups edits whose contexts touch.
+// hunks groups edits whose contexts overlap or touch.
 func (d *differ) hunks(edits []edit) [][]edit {
 	var out [][]edit
 	for _, e := range edits {
@@ -490,7 +491,7 @@ func (d *differ) hunks(edits []edit) [][]edit {
 	return out
 }
 
-// frame is the lines that a hunk covers in both files.
+// frame returns the lines of both files that a hunk covers.
 func (d *differ) frame(h []edit) (a0, a1, b0, b1 int) {
 	first, last := h[0], h[len(h)-1]
 	before := min(d.o.context, first.a0, first.b0)
@@ -545,7 +546,7 @@ func (d *differ) contextual(edits []edit) {
 	}
 }
 
-// side writes one half of a hunk with contexts, unless nothing changed in it.
+// side writes one half of a context hunk, unless it has no changes.
 func (d *differ) side(h []edit, lines []string, lo, hi int, mark string, of func(edit) (int, int, bool)) {
 	if !slices.ContainsFunc(h, func(e edit) bool { a, b, _ := of(e); return a < b }) {
 		return

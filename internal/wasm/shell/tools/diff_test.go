@@ -10,8 +10,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// The edits that diff finds make the second file of the first, and no fewer
-// lines could be changed.
+// The edit script converts the first file to the second one, and is a shortest one.
 func TestEditsAreRightAndShortest(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		line := rapid.SampledFrom([]string{"a\n", "b\n", "c\n", "d\n", "\n"})
@@ -36,7 +35,7 @@ func TestEditsAreRightAndShortest(t *testing.T) {
 	})
 }
 
-// common is the length of the longest common subsequence.
+// common returns the length of the longest common subsequence.
 func common(a, b []string) int {
 	row := make([]int, len(b)+1)
 	for _, x := range a {

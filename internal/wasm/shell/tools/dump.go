@@ -10,11 +10,11 @@ import (
 	"strings"
 )
 
-// odFormat is one way in which od shows bytes.
+// odFormat is one output format of od.
 type odFormat struct {
 	kind byte // a c d u o x f
 	size int
-	text bool // the characters are appended
+	text bool // append the characters (z)
 }
 
 func od(t *cmd) {
@@ -115,7 +115,7 @@ func (t *cmd) odFormats(text string) []odFormat {
 	return out
 }
 
-// cell is how wide one value is, with the blank before it.
+// cell returns the width of one value with the blank before it.
 func (f odFormat) cell() int {
 	switch f.kind {
 	case 'a', 'c':
@@ -132,7 +132,7 @@ func (f odFormat) cell() int {
 	return []int{0, 0, 0, 0, 16, 0, 0, 0, 25}[f.size]
 }
 
-// widest is the width of eight bytes in the widest of the formats.
+// widest returns the width of eight bytes in the widest format.
 func widest(formats []odFormat) int {
 	w := 0
 	for _, f := range formats {
@@ -216,8 +216,7 @@ func (f odFormat) value(b []byte) string {
 	return strconv.FormatUint(n, 10)
 }
 
-// hexdump shows bytes in the layouts of its options; without one in words of
-// two bytes.
+// hexdump implements hexdump. The default format is words of two bytes.
 func hexdump(t *cmd) {
 	mode, limit, skip, dup := byte(0), int64(-1), int64(0), false
 	if t.name == "hd" {
@@ -433,7 +432,7 @@ func (t *cmd) xxdInclude(name string, data []byte, cols int) {
 	}
 }
 
-// xxdRevert makes bytes of a dump.
+// xxdRevert converts a dump to binary (xxd -r).
 func (t *cmd) xxdRevert(data []byte, plain bool) {
 	for line := range bytes.Lines(data) {
 		text := strings.TrimRight(string(line), "\r\n")

@@ -9,7 +9,7 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/wasm/shell/posixre"
 )
 
-// expr evaluates its arguments.
+// expr implements expr.
 func expr(t *cmd) {
 	args := t.Args[1:]
 	if len(args) > 0 && args[0] == "--" {
@@ -161,7 +161,8 @@ func (e *exprParser) match() string {
 	return v
 }
 
-// matches is the operator ":", a basic expression anchored at the beginning.
+// matches evaluates the operator ":", whose pattern is a basic regular expression anchored at the
+// start.
 func (e *exprParser) matches(s, pattern string) string {
 	re, err := posixre.Compile(pattern, posixre.Options{})
 	if err != nil {

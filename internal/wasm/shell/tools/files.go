@@ -299,7 +299,7 @@ func (t *cmd) chmodOne(name, mode string, recursive, verbose bool) {
 	}
 }
 
-// chown accepts the one user there is.
+// chown implements chown. It accepts only the sandbox's one user.
 func chown(t *cmd) {
 	args := t.options("R h f v c H L P recursive no-dereference", nil)
 	t.need(args, 2)
@@ -389,7 +389,7 @@ func absolute(dir, name string) string {
 	return path.Clean(name)
 }
 
-// relativePath is the way from one clean absolute directory to another path.
+// relativePath returns the path of to relative to the directory from. Both are clean and absolute.
 func relativePath(from, to string) string {
 	a, b := strings.Split(strings.Trim(from, "/"), "/"), strings.Split(strings.Trim(to, "/"), "/")
 	if from == "/" {
@@ -465,8 +465,8 @@ func realpath(t *cmd) {
 	}
 }
 
-// canonical resolves all links. In mode e everything must exist, in mode f all
-// but the last name, in mode m nothing.
+// canonical resolves all symbolic links. In mode e all components must exist, in mode f all except
+// the last, in mode m none.
 func (t *cmd) canonical(name string, mode byte) (string, error) {
 	if name == "" {
 		return "", syscall.ENOENT
@@ -480,7 +480,7 @@ func (t *cmd) canonical(name string, mode byte) (string, error) {
 		if err == nil || mode == 'e' || err != syscall.ENOENT && mode != 'm' {
 			return to, err
 		}
-		// The last name does not exist, or is a link to what does not.
+		// The last component does not exist, or is a dangling symbolic link.
 		clean := strings.TrimRight(full, "/")
 		dir, base := path.Split(clean)
 		if target, err := t.FS.Readlink("/", clean); err == nil {

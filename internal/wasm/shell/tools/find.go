@@ -19,32 +19,32 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/wasm/shell/program"
 )
 
-// finder is a find that runs.
+// finder is a running find.
 type finder struct {
 	t        *cmd
 	args     []string
 	minDepth int
 	maxDepth int
-	depth    bool // contents before directories
+	depth    bool // process a directory's contents before it
 	follow   bool
-	action   bool // an action is in the expression
+	action   bool // the expression has an action
 	extended bool
 	batches  []*batch
 	quit     bool
-	prune    bool // set while a file is looked at
+	prune    bool // set by -prune during the evaluation of a file
 }
 
-// found is a file that is looked at.
+// found is the file for which the expression is evaluated.
 type found struct {
 	path, start string
 	info        *memfs.Info
 	depth       int
 }
 
-// test is a part of the expression.
+// test is a primary of the expression.
 type test func(f *found) bool
 
-// batch are files for "-exec … {} +".
+// batch has the files for one "-exec … {} +".
 type batch struct {
 	args  []string
 	files []string
@@ -126,7 +126,7 @@ func (f *finder) walk(x *found, expr test) {
 			full := join(x.path, e.Name())
 			info, err := f.stat(full)
 			if err != nil {
-				continue // it was removed meanwhile
+				continue // removed in the meantime
 			}
 			f.walk(&found{path: full, start: x.start, info: info, depth: x.depth + 1}, expr)
 		}
@@ -231,7 +231,7 @@ func (f *finder) primary() test {
 	return nil
 }
 
-// actions are the parts that do something.
+// actions parses the primaries with side effects.
 func (f *finder) actions(op string) test {
 	t := f.t
 	switch op {
@@ -319,7 +319,7 @@ func (f *finder) runBatch(b *batch) {
 	}
 }
 
-// runOther runs another command with the utility's own streams, or with another
+// runOther runs another command with the utility's own streams; in, if not nil, is its standard
 // input.
 func (t *cmd) runOther(ctx context.Context, args []string, dir string, in io.Reader) int {
 	t.flush()
@@ -333,7 +333,7 @@ func (t *cmd) runOther(ctx context.Context, args []string, dir string, in io.Rea
 	return t.Run(ctx, c)
 }
 
-// tests are the parts that ask something.
+// tests parses the primaries without side effects.
 func (f *finder) tests(op string) test {
 	t := f.t
 	switch op {
@@ -418,12 +418,13 @@ func (f *finder) tests(op string) test {
 	return nil
 }
 
-// timeOf is the time of a file that a letter names: a, c or m.
+// timeOf returns a time of a file: a, c or m.
 func timeOf(i *memfs.Info, which byte) time.Time {
 	return map[byte]time.Time{'a': i.AccessTime(), 'c': i.ChangeTime(), 'm': i.ModTime()}[which]
 }
 
-// newer is -newerXY: time X of a file is after time Y of another one, or after a date for t.
+// newer parses -newerXY: time X of a file is after time Y of a reference file, or after a date if Y
+// is t.
 func (f *finder) newer(op, which string) test {
 	text := f.next(op)
 	since, ok := parseDate(text, time.Now(), location(f.t))
@@ -450,7 +451,7 @@ func kindLetter(i *memfs.Info) byte {
 	return 'f'
 }
 
-// numeric reads +n, -n or n.
+// numeric parses +n, -n or n.
 func (f *finder) numeric(op, text string) (int64, byte) {
 	sign := byte(0)
 	digits := text
@@ -599,14 +600,14 @@ func (f *finder) directive(s string, x *found) (value string, skip int) {
 	return "%" + s[:1], 0
 }
 
-// xargsOptions are those of xargs.
+// xargsOptions are the options of xargs.
 type xargsOptions struct {
 	null, trace, noRun bool
 	delim              string
 	replace            string
 	maxArgs, maxLines  int
 	size               int
-	stop               string // the item that ends the input
+	stop               string // item that ends the input (-E)
 }
 
 func xargs(t *cmd) {
@@ -662,7 +663,7 @@ type xargsRun struct {
 	o        xargsOptions
 	command  []string
 	pending  []string
-	base     int // bytes of the command itself
+	base     int // length of the command without items, in bytes
 	size     int
 	lines    int
 	ended    bool // the item that ends the input was read
@@ -670,7 +671,7 @@ type xargsRun struct {
 	ownInput bool
 }
 
-// items splits the input and hands each item over.
+// items splits the input into items and processes each.
 func (x *xargsRun) items(r io.Reader) {
 	switch {
 	case x.o.null || x.o.delim != "":
@@ -711,8 +712,8 @@ func (x *xargsRun) items(r io.Reader) {
 	}
 }
 
-// words splits a line at blanks, with quotes and backslashes; whole keeps it
-// one item without the blanks in front.
+// words splits a line at blanks, with quotes and backslashes. whole: the line without its leading
+// blanks is one item.
 func (x *xargsRun) words(line string, whole bool) []string {
 	var words []string
 	var b strings.Builder

@@ -16,7 +16,7 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/wasm/shell/program"
 )
 
-// grepper is a grep that runs.
+// grepper is a running grep.
 type grepper struct {
 	t                                                                      *cmd
 	kind                                                                   byte // G, E, F, P
@@ -33,10 +33,10 @@ type grepper struct {
 	nullName, noBinary                                                     bool
 	label                                                                  string
 
-	match   func(line string) iter.Seq[[]int] // all matches in a line
+	match   func(line string) iter.Seq[[]int] // returns all matches in a line
 	test    func(line string) bool
 	matched bool
-	showed  bool // something was shown, so that "--" separates
+	showed  bool // output was written, so "--" separates the next group
 }
 
 func grep(t *cmd) {
@@ -112,7 +112,7 @@ func grep(t *cmd) {
 	}
 }
 
-// numericContext turns -3 into -C3.
+// numericContext converts -3 to -C3.
 func numericContext(args []string) []string {
 	out := make([]string, len(args))
 	for i, a := range args {
@@ -146,7 +146,7 @@ func (g *grepper) patternFile(name string) []string {
 	return patterns
 }
 
-// compile makes match and test of the patterns.
+// compile compiles the patterns.
 func (g *grepper) compile() {
 	if len(g.patterns) == 0 { // an empty pattern file matches nothing
 		g.match = func(string) iter.Seq[[]int] { return slices.Values([][]int(nil)) }
@@ -230,7 +230,7 @@ func (g *grepper) compilePerl() {
 	}
 }
 
-// best is the leftmost and longest match of several expressions from an offset.
+// best returns the leftmost-longest match of several expressions from an offset.
 func (g *grepper) best(res []*posixre.Regexp, line string, from int) []int {
 	var best []int
 	for _, re := range res {
@@ -247,7 +247,7 @@ func (g *grepper) best(res []*posixre.Regexp, line string, from int) []int {
 	return best
 }
 
-// qualified keeps the matches that are words or whole lines, if only those count.
+// qualified drops matches that are not whole words (-w) or whole lines (-x).
 func (g *grepper) qualified(line string, all iter.Seq[[]int]) iter.Seq[[]int] {
 	if !g.word && !g.whole {
 		return all
@@ -271,7 +271,7 @@ func wordByte(c byte) bool {
 	return c == '_' || c >= '0' && c <= '9' || c|0x20 >= 'a' && c|0x20 <= 'z' || c >= 0x80
 }
 
-// path searches a file, or all below a directory.
+// path searches a file, or a directory recursively.
 func (g *grepper) path(name string, named bool) {
 	g.t.check()
 	if g.quiet && g.matched {
@@ -440,7 +440,7 @@ func (g *grepper) name(name string, sep byte) {
 	g.t.out.WriteByte(sep)
 }
 
-// prefix writes what stands before a line.
+// prefix writes the file name, line number and offset before a line.
 func (g *grepper) prefix(name string, n, offset int, sep byte) {
 	g.name(name, sep)
 	if g.number {

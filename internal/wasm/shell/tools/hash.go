@@ -18,7 +18,7 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/wasm/shell/program"
 )
 
-// digest is md5sum and its relatives.
+// digest implements md5sum, sha256sum etc.
 func digest(make func() hash.Hash) func(*cmd) {
 	return func(t *cmd) {
 		check, quiet, status := false, false, false
@@ -98,7 +98,7 @@ var (
 	sha512sum = digest(sha512.New)
 )
 
-// cksum is the checksum of POSIX.
+// cksum implements the checksum of POSIX.
 func cksum(t *cmd) {
 	files := t.options()
 	t.each(files, func(name string, r io.Reader) {
@@ -138,7 +138,7 @@ func cksum(t *cmd) {
 	})
 }
 
-// baseN is base64 and base32.
+// baseN implements base64 and base32.
 func baseN(t *cmd) {
 	decode, ignore, wrap := false, false, 76
 	files := t.options(
@@ -151,7 +151,7 @@ func baseN(t *cmd) {
 			t.baseDecode(name, r, ignore)
 			return
 		}
-		w := &wrapper80{w: t.out, width: wrap}
+		w := &lineFolder{w: t.out, width: wrap}
 		var enc io.WriteCloser = base64.NewEncoder(base64.StdEncoding, w)
 		if t.name == "base32" {
 			enc = base32.NewEncoder(base32.StdEncoding, w)
@@ -190,13 +190,13 @@ func (t *cmd) baseDecode(name string, r io.Reader, ignore bool) {
 	}
 }
 
-// wrapper80 breaks lines at a width, 0 for never.
-type wrapper80 struct {
+// lineFolder folds lines at a width; 0: never.
+type lineFolder struct {
 	w             *bufio.Writer
 	width, column int
 }
 
-func (w *wrapper80) Write(p []byte) (int, error) {
+func (w *lineFolder) Write(p []byte) (int, error) {
 	n := len(p)
 	if w.width <= 0 {
 		return w.w.Write(p)
@@ -276,7 +276,7 @@ func cmpTool(t *cmd) {
 	}
 }
 
-// cmpWidth is how many digits the offsets of cmp -l have.
+// cmpWidth returns the number of digits of the offsets of cmp -l.
 func (t *cmd) cmpWidth(files []string) int {
 	least := int64(0)
 	for i, f := range files {

@@ -12,7 +12,7 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/wasm/shell/program"
 )
 
-// jqOptions are those of jq.
+// jqOptions are the options of jq.
 type jqOptions struct {
 	raw, join, compact, null, slurp, rawInput, exit, tab, ascii bool
 	indent                                                      int
@@ -98,7 +98,7 @@ func (t *cmd) jqHalt(o jqOptions, halt *gojq.HaltError) {
 	panic(ended{halt.ExitCode()})
 }
 
-// jqOptions reads the options, some of which take two values.
+// jqOptions parses the options, some of which take two values.
 func (t *cmd) jqOptions(o *jqOptions) (operands []string) {
 	args := t.Args[1:]
 	take := func(what string) string {
@@ -189,7 +189,7 @@ func (o *jqOptions) short(c byte, file *bool) bool {
 		o.ascii = true
 	case 'f':
 		*file = true
-	case 'S', 'C', 'M': // keys are sorted in any case, and there are no colours
+	case 'S', 'C', 'M': // keys are always sorted, and output has no colours
 	default:
 		return false
 	}
@@ -226,7 +226,7 @@ func (t *cmd) jqFile(name string, raw bool) any {
 	}
 }
 
-// jqInput gives the values of the input one after the other, also to "input".
+// jqInput iterates over the values of the input, also for the function input.
 type jqInput struct {
 	t     *cmd
 	o     jqOptions
@@ -237,7 +237,7 @@ type jqInput struct {
 	done  bool
 }
 
-// Next returns the next value, or an error as one.
+// Next returns the next value, or an error as a value.
 func (in *jqInput) Next() (any, bool) {
 	in.t.check()
 	if in.o.slurp {
@@ -365,7 +365,7 @@ func (t *cmd) jqPrint(o jqOptions, v any) {
 	}
 }
 
-// indentJSON spreads a value over lines, with "[]" and "{}" as they are.
+// indentJSON indents a value, except for "[]" and "{}".
 func indentJSON(b []byte, o jqOptions) []byte {
 	indent := strings.Repeat(" ", min(o.indent, 7))
 	if o.tab {

@@ -26,7 +26,7 @@ type lsOptions struct {
 	access, change                                                                                                     bool
 }
 
-// ls lists files. As its output is never a terminal, it is one name a line.
+// ls implements ls. Its output is never a terminal, so the default is one name a line.
 func ls(t *cmd) {
 	l := lsOptions{width: 80}
 	specs := []any{
@@ -181,7 +181,7 @@ func (t *cmd) lsDir(dir string, l lsOptions, head bool) {
 	}
 }
 
-// lsColumns prints cells in as many columns as fit, sorted down, or across for -x.
+// lsColumns prints cells in as many columns as fit, sorted down the columns, or across with -x.
 func (t *cmd) lsColumns(cells []string, l lsOptions) {
 	for columns := len(cells); columns > 0; columns-- {
 		rows := (len(cells) + columns - 1) / columns
@@ -342,7 +342,7 @@ func (t *cmd) lsRow(e *entry, l lsOptions) []string {
 	return append(row, name)
 }
 
-// lsSize is the size that ls shows: a directory has 4096 bytes.
+// lsSize returns the size that ls shows: 4096 bytes for a directory.
 func lsSize(i *memfs.Info) int64 {
 	if i.IsDir() {
 		return 4096
@@ -373,7 +373,7 @@ func mark(m fs.FileMode) string {
 	return ""
 }
 
-// kilobytes is the space of a file in units of 1024 bytes, in blocks of 4096.
+// kilobytes returns the allocated space of a file in KiB, in blocks of 4096 bytes.
 func kilobytes(i *memfs.Info) int64 {
 	switch {
 	case i.IsDir():
@@ -384,7 +384,7 @@ func kilobytes(i *memfs.Info) int64 {
 	return 0
 }
 
-// humanSize is a number of bytes with at most three digits and a unit.
+// humanSize formats a number of bytes with at most three digits and a unit.
 func humanSize(n int64) string {
 	if n < 1024 {
 		return fmt.Sprint(n)
@@ -392,7 +392,7 @@ func humanSize(n int64) string {
 	f := float64(n)
 	for _, unit := range "KMGTPE" {
 		f /= 1024
-		up := func(f float64) float64 { // as ls and df, away from zero
+		up := func(f float64) float64 { // round up, as ls and df do
 			if float64(int64(f)) < f {
 				return float64(int64(f) + 1)
 			}
@@ -408,7 +408,7 @@ func humanSize(n int64) string {
 	return fmt.Sprint(n)
 }
 
-// versionCompare compares names with the numbers in them as numbers.
+// versionCompare compares names and treats the numbers in them as numbers.
 func versionCompare(a, b string) int {
 	for a != "" && b != "" {
 		da, db := leadingDigits(a), leadingDigits(b)
@@ -591,7 +591,7 @@ func (t *cmd) statFormat(format, name string, i *memfs.Info) string {
 	return b.String()
 }
 
-// file tells what is in files, by name and by their first bytes.
+// file implements file: it determines types by name and first bytes.
 func file(t *cmd) {
 	brief := false
 	files := t.options(

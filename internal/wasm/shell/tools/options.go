@@ -5,24 +5,26 @@ import "strings"
 // option is one option of a utility.
 type option struct {
 	names    []string // letters and long names
-	takes    bool     // it takes a value
-	optional bool     // the value may be missing, and is in the same argument
+	takes    bool     // the option takes a value
+	optional bool     // the value is optional, and in the same argument
 	set      func(value string)
 }
 
-// options reads the options of a utility, also after operands, as getopt_long(3) does, and
-// returns the operands. specs are pairs. The first of a pair names an option: letters and
-// long names, with ":" after the first of them for an option that takes a value and "::" if
-// the value may be missing. The second of a pair is what the option sets: a *bool becomes
-// true, a *string gets the value, a []string one more value, a func(string) is called with
-// the value, a func(byte) with the first letter, and nil is an option without effect here. Options take effect in the order in
-// which they are given. An unknown option ends the utility.
+// options parses the options of a utility, also after operands, like getopt_long(3), and returns
+// the operands. specs are pairs of a name and a target.
+//
+// The name has letters and long names. ":" after the first of them means that the option takes a
+// value, "::" that the value is optional.
+//
+// The target is set by the option: a *bool to true, a *string to the value, a *[]string gets the
+// value appended, a func(string) is called with the value, a func(byte) with the first letter, and
+// nil is an option without effect. Options take effect in the order of the arguments. An unknown
+// option ends the utility.
 func (t *cmd) options(specs ...any) (operands []string) {
 	return t.optionsOf(t.Args[1:], true, specs...)
 }
 
-// leading is options for utilities that take the arguments of another command: the first
-// operand ends the options.
+// leading is options for utilities that run another command: the first operand ends the options.
 func (t *cmd) leading(specs ...any) (operands []string) {
 	return t.optionsOf(t.Args[1:], false, specs...)
 }
@@ -51,7 +53,7 @@ func (t *cmd) optionsOf(args []string, permute bool, specs ...any) (operands []s
 	return operands
 }
 
-// letters is options that call f, one pair for each letter.
+// letters returns specs for single letters, each of which calls f.
 func letters(list string, f func(byte)) []any {
 	var specs []any
 	for i := range list {
@@ -66,7 +68,7 @@ type optionParser struct {
 	known []option
 }
 
-// add reads a pair of options.
+// add adds a pair of specs.
 func (p *optionParser) add(spec string, target any) {
 	o := option{names: strings.Fields(spec)}
 	if name, ok := strings.CutSuffix(o.names[0], ":"); ok {
@@ -91,7 +93,7 @@ func (p *optionParser) add(spec string, target any) {
 	p.known = append(p.known, o)
 }
 
-// short reads the letters of one argument.
+// short parses the letters of one argument.
 func (p *optionParser) short(letters string) {
 	for letters != "" {
 		name := letters[:1]
@@ -111,7 +113,7 @@ func (p *optionParser) short(letters string) {
 	}
 }
 
-// long reads an option with a long name, which may be abbreviated.
+// long parses a long option, which may be abbreviated.
 func (p *optionParser) long(text string) {
 	name, value, has := strings.Cut(text, "=")
 	o, found := p.find(name, true)
@@ -126,7 +128,7 @@ func (p *optionParser) long(text string) {
 	o.set(value)
 }
 
-// find returns the option with a name, and how many have a name that begins with it.
+// find returns the option with a name, and the number of options of which name is a prefix.
 func (p *optionParser) find(name string, long bool) (o *option, found int) {
 	for i := range p.known {
 		for _, n := range p.known[i].names {
@@ -142,7 +144,7 @@ func (p *optionParser) find(name string, long bool) (o *option, found int) {
 	return o, found
 }
 
-// next takes the value of an option from the next argument.
+// next returns the next argument as an option's value.
 func (p *optionParser) next(problem, name string) string {
 	if len(p.args) == 0 {
 		p.t.fatal(usageStatus(p.t.name), problem, name)
@@ -152,15 +154,15 @@ func (p *optionParser) next(problem, name string) string {
 	return value
 }
 
-// set makes an option give *p a value of the utility's own.
+// set returns a target that sets *p to v.
 func set[T any](p *T, v T) func(string) { return func(string) { *p = v } }
 
-// integer makes an option read *p as a decimal number; what names it in messages.
+// integer returns a target that parses a decimal number into *p. what names it in messages.
 func (t *cmd) integer(what string, p *int) func(string) {
 	return func(v string) { *p = t.number(what, v) }
 }
 
-// amount makes an option read *p as a number with a suffix such as k.
+// amount returns a target that parses a number with a suffix such as k into *p.
 func (t *cmd) amount(what string, p *int64) func(string) {
 	return func(v string) { *p = t.size(what, v) }
 }

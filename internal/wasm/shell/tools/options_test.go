@@ -11,8 +11,7 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/wasm/shell/program"
 )
 
-// Every utility reads its table of options without a fault, and those that have options refuse
-// one that they do not know.
+// Every utility's table of options is valid, and an unknown option is refused.
 func TestUnknownOptions(t *testing.T) {
 	operandsOnly := []string{"arch", "echo", "expr", "false", "find", "jq", "logname", "mkfifo", "nproc", "printf", "pwd", "test", "[", "true", "tty", "whoami", "yes", "seq", "dd", "chmod", "kill", "tr"}
 	for _, name := range slices.Sorted(maps.Keys(Programs())) {

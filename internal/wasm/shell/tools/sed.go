@@ -54,7 +54,7 @@ func (t *cmd) scriptFile(name string) string {
 	return strings.TrimSuffix(string(t.readAll(name, r)), "\n")
 }
 
-// sedRun gives sed its files and keeps those that are edited in place.
+// sedRun provides the files of sed and replaces those that are edited in place.
 type sedRun struct {
 	t       *cmd
 	inPlace bool
@@ -87,7 +87,7 @@ func (r *sedRun) next() *sed.Input {
 	return nil
 }
 
-// output is the standard output, or a new version of the file.
+// output returns standard output, or the new version of the file.
 func (r *sedRun) output(in *sed.Input) *bufio.Writer {
 	if !r.inPlace || in.Name == "-" {
 		return r.t.out
@@ -101,7 +101,7 @@ func (r *sedRun) output(in *sed.Input) *bufio.Writer {
 	return r.out
 }
 
-// finish replaces the file that was edited.
+// finish replaces the edited file.
 func (r *sedRun) finish() {
 	if r.out == nil {
 		return

@@ -16,13 +16,13 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/wasm/shell/program"
 )
 
-// sortKey says by what lines are compared.
+// sortKey is a key by which lines are compared.
 type sortKey struct {
 	from, fromChar, to, toChar int  // 1-based; to 0 is the end of the line
 	kind                       byte // n, g, h, M, V; 0 for text
 	reverse, fold, dict, blank bool
 	endBlank, printable        bool
-	own                        bool // it has options of its own
+	own                        bool // the key has options of its own
 }
 
 func sortTool(t *cmd) {
@@ -102,7 +102,7 @@ func (k *sortKey) option(c byte) bool {
 	return true
 }
 
-// sortKey reads a key such as 2,3nr or 1.3b.
+// sortKey parses a key such as 2,3nr or 1.3b.
 func (t *cmd) sortKey(text string) sortKey {
 	k := sortKey{fromChar: 1}
 	bad := func() { t.fatal(2, "invalid number at field start: invalid count at start of '%s'", text) }
@@ -157,7 +157,7 @@ type sorter struct {
 	stable, unique, reverse, whole bool
 }
 
-// sortLine is a line with its keys cut out.
+// sortLine is a line with its extracted keys.
 type sortLine struct {
 	text string
 	keys []sortValue
@@ -199,7 +199,7 @@ func (s *sorter) line(text string) sortLine {
 	return l
 }
 
-// cut returns the part of a line that a key names.
+// cut returns the part of a line for a key.
 func (s *sorter) cut(line string, k sortKey) string {
 	start := s.field(line, k.from, k.fromChar, k.blank, false)
 	end := len(line)
@@ -212,8 +212,8 @@ func (s *sorter) cut(line string, k sortKey) string {
 	return line[start:end]
 }
 
-// field is the offset of a character of a field; for an end, the offset after
-// it, which with character 0 is the end of the field.
+// field returns the offset of a character of a field. For an end, it returns the offset after the
+// character; character 0 is the end of the field.
 func (s *sorter) field(line string, n, char int, skipBlanks, end bool) int {
 	at := 0
 	next := func() int { // the end of the field that begins at at
@@ -295,8 +295,7 @@ func (k sortKey) value(text string) sortValue {
 	return v
 }
 
-// plainNumber reads a number without exponent at the beginning of text, 0 when
-// there is none.
+// plainNumber parses a number without exponent at the beginning of text; 0 if there is none.
 func plainNumber(text string) float64 {
 	text = strings.TrimLeft(text, " \t")
 	i := 0
@@ -310,7 +309,7 @@ func plainNumber(text string) float64 {
 	return f
 }
 
-// humanNumber is a number with a unit, compared by the unit first.
+// humanNumber parses a number with a unit. The unit is compared first.
 func humanNumber(text string) (float64, int) {
 	f := plainNumber(text)
 	rest := strings.TrimLeft(strings.TrimLeft(text, " \t"), "-0123456789.")
@@ -356,7 +355,7 @@ func (s *sorter) compareKeys(a, b sortLine) int {
 	return 0
 }
 
-// compare also breaks ties by the whole line.
+// compare compares two lines, in case of a tie by the whole line.
 func (s *sorter) compare(a, b sortLine) int {
 	if n := s.compareKeys(a, b); n != 0 || s.stable || s.unique {
 		return n
@@ -482,7 +481,7 @@ func uniq(t *cmd) {
 				flush()
 			}
 			if len(group) > 0 && !all {
-				l = "" // only how many there are matters
+				l = "" // only the number of lines matters
 			}
 			group = append(group, l)
 		}
@@ -530,7 +529,7 @@ func comm(t *cmd) {
 	}
 }
 
-// joinOptions are those of join.
+// joinOptions are the options of join.
 type joinOptions struct {
 	field        [2]int
 	sep, empty   string
@@ -814,7 +813,7 @@ func complementOf(set []byte) []byte {
 }
 
 func (t *cmd) translate(from, to []byte, del, squeeze, trunc bool, sets int) {
-	var table [256]int // what a byte becomes; -1 is nothing
+	var table [256]int // replacement of each byte; -1: deleted
 	for c := range table {
 		table[c] = c
 	}
@@ -865,7 +864,7 @@ func (t *cmd) translate(from, to []byte, del, squeeze, trunc bool, sets int) {
 	}
 }
 
-// trSet expands a set of tr; fill is how long [x*] makes it.
+// trSet expands a set of tr. fill is the length to which [x*] extends the set.
 func (t *cmd) trSet(text string, fill int) []byte {
 	var set []byte
 	star := -1
@@ -930,7 +929,7 @@ func (t *cmd) trSet(text string, fill int) []byte {
 	return set
 }
 
-// asciiClass are the characters of a class, in order.
+// asciiClass returns the characters of a class, sorted.
 func asciiClass(name string) ([]byte, bool) {
 	in := map[string]func(c byte) bool{
 		"digit": func(c byte) bool { return c >= '0' && c <= '9' },

@@ -14,7 +14,7 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/wasm/shell/program"
 )
 
-// randomName is a name of n letters and digits.
+// randomName returns a name of n random letters and digits.
 func randomName(n int) string {
 	const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 	b := make([]byte, n)
@@ -27,7 +27,7 @@ func randomName(n int) string {
 func randomInt(n int) int {
 	v, err := rand.Int(rand.Reader, big.NewInt(int64(n)))
 	if err != nil {
-		return 0 // which crypto/rand promises not to happen
+		return 0 // crypto/rand never fails
 	}
 	return int(v.Int64())
 }
@@ -174,7 +174,7 @@ func printenv(t *cmd) {
 	}
 }
 
-// duration reads a time such as 1.5 or 2m.
+// duration parses a time such as 1.5 or 2m.
 func (t *cmd) duration(text string) time.Duration {
 	unit := time.Second
 	digits := text
@@ -237,8 +237,7 @@ func timeout(t *cmd) {
 	}
 }
 
-// wrapper runs another command, for nohup, nice and their like, which change
-// nothing here.
+// wrapper implements nohup, nice etc., which have no effect and run another command.
 func wrapper(specs ...any) func(t *cmd) {
 	return func(t *cmd) {
 		args := t.leading(specs...)
@@ -276,8 +275,7 @@ func (t *cmd) lookPath(name string) string {
 	return ""
 }
 
-// builtinTool is a utility that the shell has as a builtin, for those who run
-// it from elsewhere.
+// builtinTool makes a builtin of the shell available as a utility, for programs that run it.
 func builtinTool(script string) program.Program {
 	return func(ctx context.Context, c *program.Context) int {
 		if c.Run == nil {

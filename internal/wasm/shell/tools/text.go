@@ -61,7 +61,7 @@ func cat(t *cmd) {
 	})
 }
 
-// showLine makes characters visible as cat -v does.
+// showLine makes control characters visible as cat -v does.
 func showLine(line []byte, tabs, visible bool) []byte {
 	if !tabs && !visible {
 		return line
@@ -93,7 +93,7 @@ func showLine(line []byte, tabs, visible bool) []byte {
 	return b.Bytes()
 }
 
-// counts reads the options of head and tail, with the old form -5.
+// counts parses the options of head and tail, with the old style -5.
 func (t *cmd) counts() (n int64, sign byte, bytesUnit, quiet, verbose, follow bool, end byte, files []string) {
 	args := slices.Clone(t.Args)
 	if len(args) > 1 && len(args[1]) > 1 && (args[1][0] == '-' || t.name == "tail" && args[1][0] == '+') && args[1][1] >= '0' && args[1][1] <= '9' {
@@ -163,7 +163,7 @@ func head(t *cmd) {
 	})
 }
 
-// headLines copies lines and gives back what was read too much, if that can be.
+// headLines copies lines and, if the input is seekable, returns what was read in excess.
 func (t *cmd) headLines(name string, r io.Reader, n int64, end byte) {
 	buf := make([]byte, 16<<10)
 	for n > 0 {
@@ -197,7 +197,7 @@ func (t *cmd) headLines(name string, r io.Reader, n int64, end byte) {
 	}
 }
 
-// allButLast is how much stands before the last n bytes or lines.
+// allButLast returns the length of data without its last n bytes or lines.
 func allButLast(data []byte, n int64, inBytes bool, end byte) int {
 	if inBytes {
 		return max(0, len(data)-int(min(n, int64(len(data)))))
@@ -252,7 +252,7 @@ func skipLine(b *bufio.Reader, end byte) error {
 	}
 }
 
-// tailLast keeps what could be the end while it reads.
+// tailLast reads the input and keeps only what may be in the last n bytes or lines.
 func (t *cmd) tailLast(name string, r io.Reader, n int64, inBytes bool, end byte) {
 	var keep []byte
 	buf := make([]byte, 64<<10)
@@ -275,7 +275,7 @@ func (t *cmd) tailLast(name string, r io.Reader, n int64, inBytes bool, end byte
 	}
 }
 
-// follow copies what is added to a file until the utility is ended.
+// follow copies what is appended to a file, until the utility is killed.
 func (t *cmd) follow(name string, r io.Reader) {
 	for {
 		t.flush()
@@ -288,7 +288,7 @@ func (t *cmd) follow(name string, r io.Reader) {
 	}
 }
 
-// sleep waits; that the utility is killed ends it.
+// sleep waits for d, or until the utility is killed.
 func (t *cmd) sleep(d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -355,7 +355,7 @@ func wc(t *cmd) {
 	}
 }
 
-// stdinIsFile reports whether the standard input is a regular file.
+// stdinIsFile reports whether standard input is a regular file.
 func (t *cmd) stdinIsFile() bool {
 	in, ok := t.Stdin.(interface{ File() *memfs.File })
 	if !ok || in.File() == nil {
@@ -365,7 +365,7 @@ func (t *cmd) stdinIsFile() bool {
 	return err == nil && info.Mode().IsRegular()
 }
 
-// count returns lines, words, characters, bytes and the longest line.
+// count counts lines, words, characters and bytes, and returns the length of the longest line.
 func (t *cmd) count(name string, r io.Reader) (c [5]int64) {
 	word := false
 	column := int64(0)
@@ -506,7 +506,7 @@ func (t *cmd) foldLine(line string, width int, spaces, inBytes bool) {
 	}
 }
 
-// foldAt is how much of a line fits into a width.
+// foldAt returns the length of the part of a line that fits into a width.
 func foldAt(line string, width int, inBytes bool) int {
 	column := 0
 	for i, r := range line {
@@ -529,7 +529,7 @@ func foldAt(line string, width int, inBytes bool) int {
 	return len(line)
 }
 
-// tabStops reads the options of expand and unexpand.
+// tabStops parses the options of expand and unexpand.
 func (t *cmd) tabStops(specs func(note func(byte)) []any) (stop func(column int) int, flags map[byte]bool, files []string) {
 	flags = map[byte]bool{}
 	stops := []int{8}
@@ -592,7 +592,7 @@ func unexpand(t *cmd) {
 }
 
 func (t *cmd) unexpandLine(line string, stop func(int) int, all bool) {
-	column, start := 0, -1 // start of a run of blanks
+	column, start := 0, -1 // start of a sequence of blanks
 	pending := ""
 	for i, c := range line {
 		if c == ' ' || c == '\t' {
@@ -809,7 +809,7 @@ func (t *cmd) seqRun(first, step, last, sep, layout string, width bool) {
 	}
 }
 
-// formatFloat expands a format with one conversion.
+// formatFloat formats with a layout that has one conversion.
 func formatFloat(t *cmd, layout string, f float64) string {
 	before, after, ok := strings.Cut(strings.ReplaceAll(layout, "%%", "\x00"), "%")
 	if !ok {

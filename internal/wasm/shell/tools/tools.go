@@ -1,14 +1,13 @@
-// Package tools are the utilities of the sandbox's shell: what coreutils, grep,
-// sed, awk, tar and their like are elsewhere, as functions over the sandbox's
-// files. Their options and output are those of the GNU programs where scripts
-// rely on them; an option that is not known is an error.
+// Package tools has the utilities of the sandbox's shell, such as those of coreutils, grep, sed,
+// awk and tar, as Go functions on the sandbox's files. Options and output are those of the GNU
+// programs as far as scripts rely on them. An unknown option is an error.
 package tools
 
 import (
 	"github.com/sandbar-dev/sandbar/internal/wasm/shell/program"
 )
 
-// The user and the host that programs see.
+// The user and the host name that programs see.
 const (
 	UserName = "user"
 	UserID   = "1000"
@@ -16,7 +15,7 @@ const (
 	HostName = "sandbox"
 )
 
-// Programs are the utilities by name.
+// Programs returns the utilities by name.
 func Programs() map[string]program.Program {
 	programs := map[string]program.Program{
 		"[":      builtinTool(`[ "$@"`),

@@ -1,6 +1,5 @@
-// Package cpio writes the "newc" form of cpio, which is what the Linux kernel
-// unpacks as its initial file system
-// (Documentation/driver-api/early-userspace/buffer-format.rst).
+// Package cpio writes cpio archives in the "newc" format, which the Linux kernel unpacks as its
+// initial file system (Documentation/driver-api/early-userspace/buffer-format.rst).
 package cpio
 
 import (
@@ -8,7 +7,7 @@ import (
 	"io"
 )
 
-// Writer writes an archive. The first error is kept, and told by Close.
+// Writer writes an archive. Close returns the first error of any method.
 type Writer struct {
 	w     io.Writer
 	inode int
@@ -25,19 +24,19 @@ const (
 	modeDevice = 0o020000
 )
 
-// Dir adds a directory of mode 0755, given without a leading slash. Those
-// above it must have been added before.
+// Dir adds a directory with mode 0755. The name has no leading slash. Its parents must have been
+// added before.
 func (a *Writer) Dir(name string) { a.entry(name, modeDir|0o755, 0, 0, nil) }
 
-// File adds an executable file.
+// File adds a regular file with mode 0755.
 func (a *Writer) File(name string, data []byte) { a.entry(name, modeFile|0o755, 0, 0, data) }
 
-// Device adds a character device of mode 0600.
+// Device adds a character device with mode 0600.
 func (a *Writer) Device(name string, major, minor int) {
 	a.entry(name, modeDevice|0o600, major, minor, nil)
 }
 
-// Close writes the end mark and returns the first error.
+// Close writes the trailer and returns the first error.
 func (a *Writer) Close() error {
 	a.entry("TRAILER!!!", 0, 0, 0, nil)
 	return a.err
@@ -45,15 +44,16 @@ func (a *Writer) Close() error {
 
 func (a *Writer) entry(name string, mode, major, minor int, data []byte) {
 	a.inode++
-	// magic, then eight digits each: inode, mode, uid, gid, links, time, size,
-	// device, device of a device file, length of the name with its NUL, checksum.
+	// The magic number, then eight hexadecimal digits each: inode, mode, uid, gid, number of links,
+	// modification time, size, major and minor number of the file system, major and minor number of
+	// a device, length of the name with its NUL, checksum.
 	header := fmt.Sprintf("070701%08X%08X%08X%08X%08X%08X%08X%08X%08X%08X%08X%08X%08X",
 		a.inode, mode, 0, 0, 1, 0, len(data), 0, 0, major, minor, len(name)+1, 0)
 	a.padded([]byte(header + name + "\x00"))
 	a.padded(data)
 }
 
-// padded writes b and as many NULs as bring it to a multiple of four.
+// padded writes b, padded with NULs to a multiple of four bytes.
 func (a *Writer) padded(b []byte) {
 	for _, part := range [][]byte{b, make([]byte, (4-len(b)%4)%4)} {
 		if a.err == nil {

@@ -1,10 +1,9 @@
-// Package guest is Sandbar inside a PC of the mode v86: it becomes the agent
-// (package agent) at the second serial port, after it has said so on the
-// console.
+// Package guest is Sandbar's program inside a PC of the v86 driver. It announces itself on the
+// console and then becomes the agent (package agent), connected to the second serial port.
 //
-// As the first program of the machine it brings up what programs expect of a
-// system before: /proc, /sys, /dev, /tmp, and the tools of busybox where there
-// is one. As any other program it finds them there.
+// As process 1 of the machine it first sets up what programs expect of a Linux system: /proc, /sys,
+// /dev, /tmp, and the utilities of busybox if /bin/busybox exists. As any other process it finds
+// them mounted.
 package guest
 
 import (
@@ -13,9 +12,9 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/agent/wire"
 )
 
-// Banner is the line on the console that tells that the agent is about to
-// speak, at the second serial port.
+// Banner returns the line that the program writes to the console immediately before the agent's
+// first frame on the second serial port.
 func Banner() string { return BannerStart + strconv.Itoa(wire.Generation) }
 
-// BannerStart is how that line begins, whatever the release.
+// BannerStart begins that line in all releases.
 const BannerStart = "SANDBAR-GUEST "

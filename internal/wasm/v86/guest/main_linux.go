@@ -16,7 +16,7 @@ const (
 	console = "/dev/console"
 )
 
-// Main becomes the agent. It never returns.
+// Main executes the agent. It never returns.
 func Main() {
 	if agent.IsAgent() {
 		agent.Main()
@@ -28,8 +28,8 @@ func Main() {
 		say("sandbar-guest: " + err.Error())
 	}
 	if os.Getpid() == 1 {
-		// The kernel would panic without its first program; a machine that
-		// does nothing says as much, and costs nothing.
+		// The kernel panics if process 1 exits. A machine without an agent waits: the host sees the
+		// line on the console, and the machine uses no processor time.
 		for {
 			_ = unix.Pause()
 		}
@@ -44,10 +44,10 @@ func say(text string) {
 		return
 	}
 	defer f.Close()
-	_, _ = f.WriteString("\r\n" + text + "\r\n") // there is nobody else to tell
+	_, _ = f.WriteString("\r\n" + text + "\r\n") // the console is the only output
 }
 
-// mounts are what programs expect. What cannot be had is missing.
+// mounts are the file systems that programs expect. One that cannot be mounted is omitted.
 var mounts = [...]struct{ kind, target, options string }{
 	{"proc", "/proc", ""},
 	{"sysfs", "/sys", ""},
@@ -58,7 +58,7 @@ var mounts = [...]struct{ kind, target, options string }{
 	{"tmpfs", "/tmp", "mode=1777"},
 }
 
-// bringUp makes a system of a kernel with its initial files.
+// bringUp sets up the system as process 1.
 func bringUp() {
 	for _, m := range mounts {
 		_ = os.MkdirAll(m.target, 0o755)
@@ -71,17 +71,18 @@ func bringUp() {
 	_ = unix.Sethostname([]byte("sandbar"))
 	if _, err := os.Stat("/bin/busybox"); err == nil {
 		cmd := exec.Command("/bin/busybox", "--install", "-s", "/bin")
-		_ = cmd.Run() // without it there is busybox by its own name
+		_ = cmd.Run() // if this fails, busybox is still available under its own name
 	}
 }
 
-// becomeAgent opens the channel and executes this program as the agent.
+// becomeAgent opens the second serial port and executes this program as the agent.
 func becomeAgent() error {
 	fd, err := unix.Open(channel, unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return &os.PathError{Op: "open", Path: channel, Err: err}
 	}
-	// Whoever started this may have left the first descriptors closed.
+	// The descriptor must not be one of 0 to 2 or agent.SocketFD, which are replaced below: the
+	// parent may have left them closed.
 	if fd, err = unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, agent.SocketFD+1); err != nil {
 		return err
 	}
@@ -109,8 +110,8 @@ func becomeAgent() error {
 	return unix.Exec("/proc/self/exe", []string{agent.Name, agent.ModeMachine}, runtimeEnv())
 }
 
-// runtimeEnv is the agent's own environment: its collector runs seldom, since an
-// emulated processor is slow, but there may be little memory.
+// runtimeEnv returns the agent's environment. The garbage collector runs rarely, because an
+// emulated processor is slow, but within a memory limit, because the guest may have little.
 func runtimeEnv() []string {
 	env := []string{"GOGC=200", "GOMEMLIMIT=8MiB", "GODEBUG=asyncpreemptoff=1"}
 	for _, kv := range os.Environ() {
@@ -121,8 +122,8 @@ func runtimeEnv() []string {
 	return env
 }
 
-// raw has a terminal pass bytes as they are, as fast as it takes them: who
-// sends waits while RTS is low.
+// raw sets a terminal to raw mode at its highest speed, with RTS/CTS flow control (termios(3)): the
+// host sends only while RTS is high.
 func raw(fd int) error {
 	t, err := unix.IoctlGetTermios(fd, unix.TCGETS)
 	if err != nil {

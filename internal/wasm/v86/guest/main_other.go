@@ -4,8 +4,8 @@ package guest
 
 import "os"
 
-// Main does nothing: guests run Linux.
+// Main fails: guests run Linux.
 func Main() {
-	os.Stderr.WriteString("sandbar-guest: is for guests that run Linux\n")
+	os.Stderr.WriteString("sandbar-guest: runs in Linux guests only\n")
 	os.Exit(2)
 }

@@ -1,8 +1,11 @@
-// Package image tells what a disk image for the mode v86 is, by what is in it,
-// and reads it.
+// Package image identifies and reads the disk images of the v86 driver.
 //
-// What it promises: names and endings are not looked at; what is none of the
-// known types is an error that lists them; nothing is read beyond a limit.
+// # Invariants
+//
+//   - The type of an image is determined by its content. File names and extensions do not matter,
+//     except for the members of a bundle.
+//   - A file of no known type is an error that lists the known types.
+//   - At most MaxSize bytes of a file are read.
 package image
 
 import (
@@ -18,7 +21,7 @@ import (
 	"strings"
 )
 
-// Type is what an image is.
+// Type is the type of an image.
 type Type string
 
 // The types of images.
@@ -30,27 +33,25 @@ const (
 	State  Type = "saved state"
 )
 
-// MaxSize is the largest image, in bytes: a machine has it in memory.
+// MaxSize is the largest size of an image in bytes, because a machine has it in memory.
 const MaxSize = 512 << 20
 
-// DefaultCommandLine is what a kernel is told that comes without words of its
-// own: its console is the first serial port, it need not measure the
-// processor's clock against another, nor guard against what an emulated
-// processor does not do.
+// DefaultCommandLine is the command line of a kernel without one. The console is the first serial
+// port. The kernel trusts the TSC without calibrating it against another clock, and omits
+// mitigations of CPU bugs that the emulated processor does not have.
 const DefaultCommandLine = "console=ttyS0 tsc=reliable mitigations=off random.trust_cpu=on quiet"
 
-// Image is an image that was read.
+// Image is an image in memory.
 type Image struct {
 	Type Type
-	// Data is the image, or of a Bundle its kernel.
+	// Data is the image, or the kernel of a Bundle.
 	Data []byte
-	// Initrd is the initial file system of a Bundle, and CommandLine what its
-	// kernel is told.
+	// Initrd is the initial file system of a Bundle, and CommandLine its kernel's command line.
 	Initrd      []byte
 	CommandLine string
 }
 
-// What tells the types apart.
+// The magic numbers of the types and their offsets.
 const (
 	isoOffset    = 32769
 	isoMagic     = "CD001"
@@ -62,20 +63,20 @@ const (
 	tarMagic     = "ustar"
 	stateMagic   = 0x86768676
 	zstdMagic    = "\x28\xb5\x2f\xfd"
-	// enough is how much of a file is looked at.
-	enough = isoOffset + len(isoMagic)
+	// headSize is the number of bytes that classify needs.
+	headSize = isoOffset + len(isoMagic)
 )
 
-var errUnknown = errors.New("it is not an image this program knows: an ISO image, a raw disk with a boot sector, a Linux kernel (bzImage), " +
+var errUnknown = errors.New("it is of none of the known types: an ISO image, a raw disk with a boot sector, a Linux kernel (bzImage), " +
 	"a directory or tar file with a kernel (vmlinuz or bzImage) and an initial file system (initrd), or a saved state of v86")
 
-// classify tells what a file is that begins with head.
+// classify returns the type of a file whose first bytes are head.
 func classify(head []byte) (Type, error) {
 	at := func(offset int, magic string) bool {
 		return len(head) >= offset+len(magic) && string(head[offset:offset+len(magic)]) == magic
 	}
 	switch {
-	case at(isoOffset, isoMagic): // before a boot sector, which an ISO image can have too
+	case at(isoOffset, isoMagic): // an ISO image can also have a boot sector
 		return ISO, nil
 	case at(kernelOffset, kernelMagic):
 		return Kernel, nil
@@ -89,8 +90,8 @@ func classify(head []byte) (Type, error) {
 	return "", errUnknown
 }
 
-// Check tells what the image at path is, without reading all of it. The error
-// is one sentence.
+// Check returns the type of the image at path without reading the whole file. The error's text
+// continues a sentence about the image.
 func Check(path string) (Type, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -104,14 +105,14 @@ func Check(path string) (Type, error) {
 		return "", errors.New("it is neither a file nor a directory")
 	}
 	if info.Size() > MaxSize {
-		return "", fmt.Errorf("it has %d bytes, and %d are possible", info.Size(), int64(MaxSize))
+		return "", fmt.Errorf("it has %d bytes, more than the limit of %d", info.Size(), int64(MaxSize))
 	}
 	f, err := os.Open(path)
 	if err != nil {
 		return "", err
 	}
 	defer f.Close()
-	head := make([]byte, enough)
+	head := make([]byte, headSize)
 	n, err := io.ReadFull(f, head)
 	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
 		return "", err
@@ -125,7 +126,7 @@ type Files struct {
 	part  map[string]*os.File // of a directory
 }
 
-// Open opens an image, so that it can be read later.
+// Open opens an image. Read reads it later, also after the process has lost access to path.
 func Open(path string) (*Files, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -161,7 +162,7 @@ func (f *Files) Close() {
 	}
 }
 
-// Hash writes all that the image consists of.
+// Hash writes the whole image to w, and rewinds its files.
 func (f *Files) Hash(w io.Writer) error {
 	if f.whole != nil {
 		_, err := io.Copy(w, f.whole)
@@ -209,7 +210,7 @@ func (f *Files) Read() (*Image, error) {
 	if err != nil {
 		return nil, err
 	}
-	kind, err := classify(data[:min(len(data), enough)])
+	kind, err := classify(data[:min(len(data), headSize)])
 	switch {
 	case err != nil:
 		return nil, err
@@ -234,7 +235,7 @@ const (
 	partCommandLine = "cmdline"
 )
 
-// partOf tells which part of a bundle a file is by its name; "" for none.
+// partOf returns the part of a bundle that a file name stands for, or "".
 func partOf(name string) string {
 	for _, p := range []struct{ prefix, kind string }{{"vmlinuz", partKernel}, {"bzImage", partKernel},
 		{"initrd", partInitrd}, {"initramfs", partInitrd}, {"cmdline", partCommandLine}} {
@@ -245,14 +246,15 @@ func partOf(name string) string {
 	return ""
 }
 
-// parts finds the parts of a bundle that is a directory, by the names' order.
+// parts finds the parts of a bundle in a directory. Of several candidates it takes the first by
+// name.
 func parts(dir string) (map[string]string, error) {
 	d, err := os.Open(dir)
 	if err != nil {
 		return nil, err
 	}
 	defer d.Close()
-	const most = 4096 // a directory with more is something else
+	const most = 4096 // a larger directory is not a bundle
 	names, err := d.Readdirnames(most)
 	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, err
@@ -293,7 +295,7 @@ func untar(data []byte) (*Image, error) {
 }
 
 func bundle(b map[string][]byte) (*Image, error) {
-	kind, err := classify(b[partKernel][:min(len(b[partKernel]), enough)])
+	kind, err := classify(b[partKernel][:min(len(b[partKernel]), headSize)])
 	if err != nil || kind != Kernel || len(b[partInitrd]) == 0 {
 		return nil, errors.New("it is a bundle without a Linux kernel (vmlinuz or bzImage) and an initial file system (initrd)")
 	}

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// file is a file's content with something at some places.
+// file returns content with bytes at some offsets.
 func file(size int, at map[int]string) []byte {
 	b := make([]byte, size)
 	for offset, text := range at {
@@ -56,7 +56,7 @@ func read(path string) (Type, *Image, error) {
 	return kind, img, err
 }
 
-// The type is told by content, whatever the name.
+// The content determines the type, whatever the name is.
 func TestTypes(t *testing.T) {
 	for name, tc := range map[string]struct {
 		data []byte
@@ -83,7 +83,7 @@ func TestTypes(t *testing.T) {
 		switch {
 		case tc.want == "" && err == nil:
 			t.Errorf("%s is a %s", name, kind)
-		case tc.want == "" && !strings.Contains(err.Error(), "it is not an image this program knows"):
+		case tc.want == "" && !strings.Contains(err.Error(), "it is of none of the known types"):
 			t.Errorf("%s: %v", name, err)
 		case tc.want != "" && (err != nil || kind != tc.want || img.Type != tc.want):
 			t.Errorf("%s is a %s, want %s (%v)", name, kind, tc.want, err)
@@ -144,7 +144,7 @@ func TestRefusals(t *testing.T) {
 		filepath.Join(t.TempDir(), "none"): "no such file",
 		t.TempDir():                        "a directory without a kernel",
 		os.DevNull:                         "neither a file nor a directory",
-		large:                              "bytes, and 536870912 are possible",
+		large:                              "more than the limit of 536870912",
 	} {
 		if _, err := Check(path); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", path, err, want)
@@ -152,13 +152,13 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// Whatever is in a file, it is told what it is or that it is nothing.
+// Every content has a known type or is refused.
 func FuzzClassify(f *testing.F) {
 	f.Add(kernel)
 	f.Add(file(40000, map[int]string{32769: "CD001"}))
 	f.Add(file(1024, map[int]string{257: "ustar"}))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		kind, err := classify(b[:min(len(b), enough)])
+		kind, err := classify(b[:min(len(b), headSize)])
 		if (kind == "") != (err != nil) {
 			t.Errorf("%q, %v", kind, err)
 		}

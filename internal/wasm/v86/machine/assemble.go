@@ -7,13 +7,12 @@ import (
 	"github.com/tetratelabs/wazero/api"
 )
 
-// This file writes the small WebAssembly modules that hold the large one and the
-// generated ones together.
+// This file writes small WebAssembly modules that connect the core to generated modules.
 
-// magic begins every module.
+// magic is the start of every module.
 const magic = "\x00asm\x01\x00\x00\x00"
 
-// The sections of a module, which stand in this order.
+// The sections of a module, in their order.
 const (
 	sectionType    = 1
 	sectionImport  = 2
@@ -22,7 +21,7 @@ const (
 	sectionElement = 9
 )
 
-// What is imported and exported.
+// Kinds of imports and exports.
 const (
 	kindFunction = 0
 	kindTable    = 1
@@ -38,7 +37,7 @@ const (
 
 var errModule = errors.New("not a WebAssembly module of version 1")
 
-// function is one that a module imports and exports again.
+// function is a function that a module imports and exports again.
 type function struct {
 	name            string
 	params, results []api.ValueType
@@ -67,19 +66,19 @@ func appendSection(b []byte, kind byte, content []byte) []byte {
 	return append(b, content...)
 }
 
-// relay is a module that imports functions of the module from and exports them
-// under their own names: a module's imports must come from modules, and the
-// functions of a host module have no place beside a table.
+// relay is a module that imports functions of the module from and exports them under their own
+// names. WebAssembly can import only from modules, and a wazero host module can export functions
+// only, no table.
 type relay struct {
 	from      string
 	functions []function
-	table     uint64 // the size of a table of functions that it has; 0: none
+	table     uint64 // size of a table of functions that it defines; 0: none
 	tableName string
-	memory    string // the name of a memory of from that it exports too; "": none
+	memory    string // name of a memory of from that it exports again; "": none
 	memoryAs  string
 }
 
-// bytes is the module.
+// bytes returns the encoded module.
 func (r *relay) bytes() []byte {
 	var types, imports, exports []byte
 	n := uint64(len(r.functions))
@@ -112,10 +111,10 @@ func (r *relay) bytes() []byte {
 	return appendSection(out, sectionExport, append(appendUint(nil, exported), exports...))
 }
 
-// place returns a generated module that, as it is instantiated, puts the one
-// function it exports into slot of the table that module has under the name
-// table. Generated modules import no table and have no elements of their own.
-func place(generated []byte, module, table string, slot uint32) ([]byte, error) {
+// withElement returns a generated module with an added element segment: on instantiation, its only
+// exported function is stored in a slot of the table that module exports under the name table. A
+// generated module must import no table and have no element segment.
+func withElement(generated []byte, module, table string, slot uint32) ([]byte, error) {
 	if len(generated) < len(magic) || string(generated[:len(magic)]) != magic {
 		return nil, errModule
 	}
@@ -160,7 +159,7 @@ func place(generated []byte, module, table string, slot uint32) ([]byte, error) 
 	return out, nil
 }
 
-// onlyExport is the index of the function that is a module's one export.
+// onlyExport returns the index of the function that is a module's only export.
 func onlyExport(content []byte) (uint64, error) {
 	count, n := binary.Uvarint(content)
 	if n <= 0 || count != 1 {

@@ -9,8 +9,8 @@ import (
 	"github.com/tetratelabs/wazero/api"
 )
 
-// answer is a module as the emulator generates them: it imports a function that
-// it calls and a memory, and exports one function.
+// answer is a module like those that the emulator generates: it imports a function, which it calls,
+// and a memory, and exports one function.
 func answer() []byte {
 	imports := append(appendName(appendName([]byte{2}, "env"), "add"), kindFunction, 1)
 	imports = append(appendName(appendName(imports, "memory"), "m"), kindMemory, 0, 1)
@@ -22,7 +22,7 @@ func answer() []byte {
 	return appendSection(out, 10, []byte{1, 6, 0, 0x20, 0, 0x10, 0, opEnd}) // f(x) = add(x)
 }
 
-// caller is a module that has memory and calls through a table of another.
+// caller is a module with a memory that calls through a table of another module.
 func caller() []byte {
 	out := []byte(magic)
 	out = appendSection(out, sectionType, []byte{2, typeFunction, 1, 0x7f, 0, typeFunction, 2, 0x7f, 0x7f, 0})
@@ -36,8 +36,7 @@ func caller() []byte {
 	return appendSection(out, 10, []byte{1, 9, 0, 0x20, 1, 0x20, 0, 0x11, 0, 0, opEnd}) // call(slot, x) = table[slot](x)
 }
 
-// Modules that are made at run time are called through the table they were put
-// into, and call what was relayed to them.
+// Generated modules can be called through the table, and can call re-exported functions.
 func TestPlaceAndRelay(t *testing.T) {
 	ctx := context.Background()
 	rt := wazero.NewRuntime(ctx)
@@ -64,7 +63,7 @@ func TestPlaceAndRelay(t *testing.T) {
 	memory := relay{from: "core", memory: "memory", memoryAs: "m"}
 	instantiate("memory", memory.bytes())
 	for slot, x := range map[uint32]uint64{0: 3, 7: 40} {
-		module, err := place(answer(), "env", "table", slot)
+		module, err := withElement(answer(), "env", "table", slot)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -92,7 +91,7 @@ func TestPlaceRefuses(t *testing.T) {
 		"a name cut":       {appendSection([]byte(magic), sectionExport, []byte{1, 200, 1, 'f'}), "not a WebAssembly module"},
 		"no imports' size": {appendSection([]byte(magic), sectionImport, nil), "not a WebAssembly module"},
 	} {
-		if _, err := place(tc.module, "env", "table", 0); err == nil || !strings.Contains(err.Error(), tc.want) {
+		if _, err := withElement(tc.module, "env", "table", 0); err == nil || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s: %v, want %q", name, err, tc.want)
 		}
 	}
@@ -102,7 +101,7 @@ func FuzzPlace(f *testing.F) {
 	f.Add([]byte(magic))
 	f.Add(appendSection([]byte(magic), sectionExport, []byte{1, 1, 'f', 0, 0}))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if out, err := place(b, "env", "table", 3); err == nil && len(out) <= len(b) {
+		if out, err := withElement(b, "env", "table", 3); err == nil && len(out) <= len(b) {
 			t.Error("nothing was added")
 		}
 	})

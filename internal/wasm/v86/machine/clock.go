@@ -2,7 +2,7 @@ package machine
 
 import "time"
 
-// clock is a machine's time, which passes while it runs.
+// clock measures the time for which a machine runs.
 type clock struct {
 	past    time.Duration
 	since   time.Time
@@ -18,10 +18,10 @@ func (c *clock) duration() time.Duration {
 	return c.past
 }
 
-// now is the same in milliseconds.
+// now returns the same in milliseconds.
 func (c *clock) now() float64 { return float64(c.duration()) / float64(time.Millisecond) }
 
-// advance has time pass that nobody waits for.
+// advance moves the clock forward without waiting.
 func (c *clock) advance(d time.Duration) { c.past += d }
 
 func (c *clock) run() {

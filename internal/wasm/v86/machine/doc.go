@@ -1,20 +1,21 @@
-// Package machine is a PC: the emulator v86, which others wrote in JavaScript
-// and Rust, run by Go alone. Its JavaScript (the devices) is run by goja, its
-// WebAssembly (the processor) by wazero, and so are the modules that it makes
-// of the guest's code as it goes. There is no Node, no browser and no network.
+// Package machine emulates a PC with v86, an emulator in JavaScript and Rust, in pure Go. goja runs
+// its JavaScript (the devices); wazero runs its WebAssembly (the processor) and the modules that it
+// generates from the guest's code. There is no Node, browser or network.
 //
-// What this package adds, instead of the emulator's own:
+// This package replaces or adds:
 //
-//   - The loop. A Machine does nothing but in Step, for about a millisecond of
-//     the guest's time; between two steps it stands still, and so does its clock.
-//   - The two serial ports, Console (COM1) and Channel (COM2), as Go code:
-//     every byte of a guest passes through them. Both hold the line (RTS) and
-//     have a limit on what is queued.
-//   - Compiling the guest's code, in the background.
-//   - The place of an initial file system: at the end of memory, wherever that
-//     is, and not always behind 64 MiB.
+//   - The main loop. A Machine runs only in Step, for about a millisecond of the guest's time.
+//     Between two steps it and its clock stand still.
+//   - The two serial ports, Console (COM1) and Channel (COM2), in Go. Both use hardware flow
+//     control (RTS) and have bounded queues.
+//   - Compilation of the generated modules in a goroutine of its own.
+//   - The address of an initial file system: the end of memory, instead of 64 MiB, which small
+//     machines do not have.
 //
-// What it promises: the guest reaches its own memory, its disk's copy in
-// memory, and the two ports; nothing of the host. An error of Step is the end of
-// the machine. A Machine is used by one goroutine.
+// # Invariants
+//
+//   - The guest can access its own memory, the copy of its disk in memory, and the two ports;
+//     nothing of the host.
+//   - After an error of Step the machine cannot be used any more.
+//   - A Machine is used by one goroutine.
 package machine

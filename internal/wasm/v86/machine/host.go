@@ -14,7 +14,7 @@ import (
 	"github.com/tetratelabs/wazero/experimental"
 )
 
-// The names under which the modules know each other.
+// The names of the modules in the runtime.
 const (
 	hostName      = "host" // the functions of this file
 	envName       = "env"  // the same and the table, as the core imports them
@@ -23,13 +23,13 @@ const (
 	tableName     = "__indirect_function_table"
 )
 
-// The table of functions: the core's own, then a slot for each generated module.
+// Sizes of the table of functions: the core's own, followed by a slot for each generated module.
 const (
 	tableCore      = 1024
 	tableGenerated = 900
 )
 
-// core is the emulator's WebAssembly, instantiated, and its JavaScript's view.
+// core is the instantiated WebAssembly of the emulator and its interface to JavaScript.
 type core struct {
 	m      *Machine
 	script *script
@@ -45,11 +45,11 @@ type core struct {
 	jit                              *jit
 }
 
-// newCore makes a runtime for the core.
+// newCore creates a runtime for the core, with that many bytes of linear memory at most.
 func newCore(ctx context.Context, e *Emulator, m *Machine, s *script, limit int64) (*core, error) {
 	c := &core{m: m, script: s, rt: e.runtime(ctx), memory: &memory{limit: limit}}
 	var err error
-	if c.compiled, err = c.rt.CompileModule(ctx, e.program.Core); err != nil { // done before
+	if c.compiled, err = c.rt.CompileModule(ctx, e.program.Core); err != nil { // returns the code that Load has compiled
 		_ = c.rt.Close(ctx)
 		return nil, fmt.Errorf("compiling the emulator: %w", err)
 	}
@@ -57,20 +57,20 @@ func newCore(ctx context.Context, e *Emulator, m *Machine, s *script, limit int6
 	return c, nil
 }
 
-// close gives everything back.
+// close frees the core and every module.
 func (c *core) close(ctx context.Context) {
 	c.jit.close()
-	_ = c.rt.Close(ctx) // nothing of it is used any more
-	c.jit.forget()
+	_ = c.rt.Close(ctx) // nothing uses it any more
+	c.jit.free()
 	_ = c.compiled.Close(ctx)
 }
 
-// instantiate is what the emulator's JavaScript calls with the functions it has
-// for the core, and which gives it the core's.
+// instantiate implements WebAssembly.instantiate for the emulator's JavaScript: imports are the
+// functions that the core imports, and the result has those that it exports.
 func (c *core) instantiate(ctx context.Context, imports *goja.Object) (*goja.Object, error) {
 	env, ok := imports.Get(envName).(*goja.Object)
 	if !ok || c.module != nil {
-		return nil, errors.New("the emulator asks for something else")
+		return nil, errors.New("the emulator instantiates a second module or has no imports")
 	}
 	host := c.rt.NewHostModuleBuilder(hostName)
 	relayed := relay{from: hostName, table: tableCore + tableGenerated, tableName: tableName}
@@ -107,8 +107,8 @@ func named(name string) wazero.ModuleConfig {
 	return wazero.NewModuleConfig().WithName(name).WithStartFunctions()
 }
 
-// export makes the core's functions known: to JavaScript those it can call, and
-// to generated modules those that the emulator gives them.
+// export makes the core's functions callable: by JavaScript if all their types are numbers there,
+// and by generated modules if the emulator exports them for that.
 func (c *core) export(ctx context.Context) error {
 	c.exports = c.script.vm.NewObject()
 	forGenerated := relay{from: coreName, memory: "memory", memoryAs: "m"}
@@ -116,7 +116,7 @@ func (c *core) export(ctx context.Context) error {
 		if !strings.HasPrefix(name, "_") && !strings.HasPrefix(name, "zstd") && !strings.HasSuffix(name, "_js") {
 			forGenerated.functions = append(forGenerated.functions, function{name, d.ParamTypes(), d.ResultTypes()})
 		}
-		if !plain(d.ParamTypes()) || !plain(d.ResultTypes()) {
+		if !numeric(d.ParamTypes()) || !numeric(d.ResultTypes()) {
 			continue
 		}
 		if err := c.exports.Set(name, c.scriptFunction(ctx, name, d)); err != nil {
@@ -129,7 +129,7 @@ func (c *core) export(ctx context.Context) error {
 	return c.add(ctx, forGenerated.bytes(), generatedName)
 }
 
-// add instantiates a module that was written here.
+// add instantiates a module that this package has assembled.
 func (c *core) add(ctx context.Context, module []byte, name string) error {
 	m, err := compile(ctx, c.rt, module)
 	if err == nil {
@@ -139,8 +139,8 @@ func (c *core) add(ctx context.Context, module []byte, name string) error {
 	return err
 }
 
-// plain reports whether JavaScript has all of these types as numbers.
-func plain(types []api.ValueType) bool {
+// numeric reports whether all of these types are JavaScript numbers.
+func numeric(types []api.ValueType) bool {
 	for _, t := range types {
 		if t != api.ValueTypeI32 && t != api.ValueTypeF64 && t != api.ValueTypeF32 {
 			return false
@@ -149,7 +149,7 @@ func plain(types []api.ValueType) bool {
 	return true
 }
 
-// toScript and fromScript turn numbers into JavaScript's and back.
+// toScript and fromScript convert WebAssembly's numbers to JavaScript's and back.
 func (c *core) toScript(v uint64, t api.ValueType) goja.Value {
 	switch t {
 	case api.ValueTypeF64:
@@ -170,8 +170,8 @@ func fromScript(v goja.Value, t api.ValueType) uint64 {
 	return uint64(uint32(v.ToInteger()))
 }
 
-// hostFunction is a function that the core imports: one of ours, or the one
-// that the emulator's JavaScript has for it.
+// hostFunction returns a function that the core imports: an implementation in Go, or the one of the
+// emulator's JavaScript.
 func (c *core) hostFunction(name string, d api.FunctionDefinition, env *goja.Object) (api.GoModuleFunc, error) {
 	m := c.m
 	switch name {
@@ -182,7 +182,8 @@ func (c *core) hostFunction(name string, d api.FunctionDefinition, env *goja.Obj
 	case "cpu_event_halt":
 		return func(context.Context, api.Module, []uint64) { m.script.fail(ErrHalted) }, nil
 	case "stop_idling", "console_log_from_wasm", "jit_clear_func":
-		// Whoever calls Step knows when to; a cleared slot is never called.
+		// The caller of Step decides when the machine runs, and the core never calls a cleared
+		// slot.
 		return func(context.Context, api.Module, []uint64) {}, nil
 	case "codegen_finalize":
 		return func(_ context.Context, mod api.Module, st []uint64) { c.jit.compile(mod, st) }, nil
@@ -213,7 +214,8 @@ func (c *core) hostFunction(name string, d api.FunctionDefinition, env *goja.Obj
 	return call, nil
 }
 
-// inScript calls a JavaScript function. What it throws is the core's end.
+// inScript returns a function that calls a JavaScript function. An exception ends the core's call
+// with an error.
 func (c *core) inScript(f goja.Callable, d api.FunctionDefinition) api.GoModuleFunc {
 	params, results := d.ParamTypes(), d.ResultTypes()
 	return func(_ context.Context, _ api.Module, st []uint64) {
@@ -231,8 +233,8 @@ func (c *core) inScript(f goja.Callable, d api.FunctionDefinition) api.GoModuleF
 	}
 }
 
-// scriptFunction is one of the core's functions for JavaScript. A call can come
-// while another is under way, so each has a function of its own.
+// scriptFunction returns one of the core's functions for JavaScript. Calls can be nested, and an
+// api.Function is not reentrant, so each active call has its own.
 func (c *core) scriptFunction(ctx context.Context, name string, d api.FunctionDefinition) func(goja.FunctionCall) goja.Value {
 	params, results := d.ParamTypes(), d.ResultTypes()
 	var idle []api.Function
@@ -258,8 +260,8 @@ func (c *core) scriptFunction(ctx context.Context, name string, d api.FunctionDe
 	}
 }
 
-// memoryObject is the core's memory for JavaScript, which looks at the very
-// bytes. It never moves, but it grows.
+// memoryObject returns the core's memory for JavaScript, without a copy. The memory never moves,
+// but it can grow.
 func (c *core) memoryObject() *goja.Object {
 	var size uint32
 	var buffer goja.Value
@@ -271,12 +273,12 @@ func (c *core) memoryObject() *goja.Object {
 		}
 		return buffer
 	})
-	_ = o.DefineAccessorProperty("buffer", get, nil, goja.FLAG_FALSE, goja.FLAG_TRUE) // of a new object
+	_ = o.DefineAccessorProperty("buffer", get, nil, goja.FLAG_FALSE, goja.FLAG_TRUE) // cannot fail for a new object
 	return o
 }
 
-// loop runs the processor for a while and returns how long it has nothing to
-// do after that, in milliseconds.
+// loop runs the processor for about a millisecond and returns how long it will be idle, in
+// milliseconds.
 func (c *core) loop(ctx context.Context) (float64, error) {
 	if err := c.mainLoop.CallWithStack(ctx, c.loopStack[:]); err != nil {
 		return 0, fmt.Errorf("the emulator: %w", err)
@@ -291,7 +293,7 @@ func (c *core) irq(ctx context.Context, line uint64, raise bool) {
 		f = c.raise
 	}
 	if f == nil {
-		return // nothing runs yet
+		return // the core is not instantiated yet
 	}
 	if _, err := f.Call(ctx, line); err != nil {
 		c.script.fail(fmt.Errorf("the emulator: %w", err))

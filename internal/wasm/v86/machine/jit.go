@@ -9,8 +9,8 @@ import (
 	"github.com/tetratelabs/wazero/api"
 )
 
-// jit makes functions of the WebAssembly that the core generates of the guest's
-// code. Compiling is done beside the guest, which goes on slowly meanwhile.
+// jit compiles the WebAssembly modules that the core generates from the guest's code. A goroutine
+// compiles them; until then, the core interprets that code.
 type jit struct {
 	core *core
 	ctx  context.Context
@@ -19,15 +19,15 @@ type jit struct {
 	done chan generated
 	end  sync.WaitGroup
 
-	// What has been made, which is kept until the core is closed: nothing can
-	// be taken back from the table that a module was put into.
+	// All compiled modules, which are kept until the core is closed: an entry of the function table
+	// refers to its module, and cannot be removed.
 	kept    []compiled
 	modules int
 	bytes   int
 	closed  bool
 }
 
-// generated is a module on its way.
+// generated is a module that is being compiled.
 type generated struct {
 	slot, start, flags uint32
 	code               []byte
@@ -35,7 +35,7 @@ type generated struct {
 	err                error
 }
 
-// backlog is more than the core has under way at once.
+// backlog is larger than the number of modules that the core has in progress at once.
 const backlog = 64
 
 func newJIT(ctx context.Context, c *core) *jit {
@@ -49,16 +49,16 @@ func newJIT(ctx context.Context, c *core) *jit {
 	return j
 }
 
-// compiled is a module, and how often the runtime counts it.
+// compiled is a module and the number of references that the runtime's cache holds on it.
 type compiled struct {
 	wazero.CompiledModule
 	count int
 }
 
-// compile compiles a module. A runtime that has a cache on disk for the core
-// wants to put this there too, which a confined process must not, and fails
-// after the work is done and kept in memory, where the second call finds it.
-// Code of a guest is never written to disk by a process that is confined.
+// compile compiles a module. A runtime with a cache on disk writes every compiled module to it. A
+// confined process must not, so the first call fails, but only after the result is in the cache in
+// memory, where the second call finds it. Thus a confined process never writes the guest's code to
+// disk.
 func compile(ctx context.Context, rt wazero.Runtime, code []byte) (compiled, error) {
 	m, err := rt.CompileModule(ctx, code)
 	if err == nil {
@@ -68,12 +68,11 @@ func compile(ctx context.Context, rt wazero.Runtime, code []byte) (compiled, err
 	return compiled{m, 2}, err
 }
 
-// keep keeps a module for as long as the core.
+// keep keeps a module until the core is closed.
 func (j *jit) keep(m compiled) { j.kept = append(j.kept, m) }
 
-// forget gives back all that was kept: closing a runtime does not, where it
-// shares a cache with others.
-func (j *jit) forget() {
+// free frees all kept modules. Closing a runtime does not, if it shares its cache with others.
+func (j *jit) free() {
 	for _, m := range j.kept {
 		for range m.count {
 			_ = m.Close(j.ctx)
@@ -82,25 +81,25 @@ func (j *jit) forget() {
 	j.kept = nil
 }
 
-// compile takes what the core has generated.
+// compile queues a module that the core has generated.
 func (j *jit) compile(mod api.Module, st []uint64) {
 	g := generated{slot: uint32(st[0]), start: uint32(st[1]), flags: uint32(st[2])}
 	code, ok := mod.Memory().Read(uint32(st[3]), uint32(st[4]))
 	if !ok || g.slot >= tableGenerated {
-		panic("the emulator generated no module")
+		panic("the emulator generated an invalid module")
 	}
-	g.code, g.err = place(code, envName, tableName, tableCore+g.slot)
+	g.code, g.err = withElement(code, envName, tableName, tableCore+g.slot)
 	if g.err != nil {
 		panic(g.err)
 	}
 	select {
 	case j.work <- g:
 	default:
-		panic("the emulator generates more than it waits for")
+		panic("the emulator generated more than 64 modules at once")
 	}
 }
 
-// install puts what has been compiled where the core calls it.
+// install instantiates all modules that have been compiled, so that the core can call them.
 func (j *jit) install() error {
 	for {
 		select {
@@ -128,7 +127,7 @@ func (j *jit) put(g generated) error {
 	return err
 }
 
-// close waits until nothing is being compiled.
+// close waits until no module is being compiled.
 func (j *jit) close() {
 	if j.closed {
 		return

@@ -13,27 +13,27 @@ import (
 	"github.com/tetratelabs/wazero/experimental"
 )
 
-// Program is the emulator and the firmware, as published.
+// Program is the emulator and the firmware as published.
 type Program struct {
 	Script []byte // libv86.js
 	Core   []byte // v86.wasm
 	BIOS   []byte // SeaBIOS
-	VGA    []byte // its part for the display
+	VGA    []byte // SeaBIOS's VGA BIOS
 }
 
-// Emulator is the emulator, compiled and ready to make machines.
+// Emulator is the compiled emulator, from which machines are made.
 type Emulator struct {
 	program Program
 	cache   wazero.CompilationCache
-	core    wazero.CompiledModule // keeps what was compiled from being forgotten
+	core    wazero.CompiledModule // keeps the compiled code in the cache
 	script  *goja.Program
 }
 
-// features are those that the emulator is built with.
+// features are the WebAssembly features that the emulator's core uses.
 const features = api.CoreFeaturesV2 | experimental.CoreFeaturesTailCall | experimental.CoreFeaturesThreads
 
-// Load compiles the emulator. With a directory for cache this is done once and
-// kept there; "" keeps nothing. After this nothing is read from files.
+// Load compiles the emulator. The directory cache keeps the compiled code for later processes; ""
+// means no cache on disk. Load has read everything that machines need from files.
 func Load(ctx context.Context, program Program, cache string) (*Emulator, error) {
 	e := &Emulator{program: program, cache: wazero.NewCompilationCache()}
 	var err error
@@ -56,26 +56,26 @@ func Load(ctx context.Context, program Program, cache string) (*Emulator, error)
 	return e, nil
 }
 
-// Close gives back what Load made. All machines must have been closed.
+// Close frees the emulator. All its machines must have been closed.
 func (e *Emulator) Close(ctx context.Context) error { return e.cache.Close(ctx) }
 
-// runtime makes a runtime that knows what has been compiled.
+// runtime returns a runtime that shares the compiled code.
 func (e *Emulator) runtime(ctx context.Context) wazero.Runtime {
 	return wazero.NewRuntimeWithConfig(ctx, wazero.NewRuntimeConfigCompiler().
 		WithCoreFeatures(features).WithDebugInfoEnabled(false).WithCompilationCache(e.cache))
 }
 
-// Config says which machine is made. Of Disk, CD, Kernel and Snapshot one is set.
+// Config describes a machine. Exactly one of Disk, CD, Kernel and Snapshot is set.
 type Config struct {
 	// Memory of the guest, in bytes.
 	Memory int64
-	Disk   []byte // a raw disk; it is written to
+	Disk   []byte // a raw disk; the machine writes to it
 	CD     []byte // an ISO image
-	// Kernel is a bzImage, Initrd its initial file system (may be empty), and
-	// CommandLine what it is told.
+	// Kernel is a bzImage, Initrd its initial file system (may be empty), and CommandLine its
+	// command line.
 	Kernel, Initrd []byte
 	CommandLine    string
-	// Snapshot is a machine that was saved.
+	// Snapshot is a saved machine.
 	Snapshot *Snapshot
 }
 
@@ -91,15 +91,15 @@ type Machine struct {
 	emulator *goja.Object
 }
 
-// ErrHalted is the error of a machine whose processor stands still and takes no
-// interrupts, so that nothing will ever happen in it again.
+// ErrHalted is the error of a machine whose processor is halted with interrupts disabled: it can
+// never continue.
 var ErrHalted = errors.New("the machine has halted")
 
-// ownMemory is what the emulator needs of its linear memory beside the guest's,
-// in bytes: its own, and the display's.
+// ownMemory bounds the emulator's linear memory besides the guest's memory, in bytes. The display's
+// memory is part of it.
 const ownMemory = 512 << 20
 
-// displayMemory is the display's, in bytes.
+// displayMemory is the size of the display's memory, in bytes.
 const displayMemory = 2 << 20
 
 // The I/O ports and interrupt lines of the serial ports.
@@ -108,7 +108,7 @@ const (
 	com2, irq2 = 0x2f8, 3
 )
 
-// New makes a machine, which stands still. ctx bounds its making only.
+// New creates a machine that is paused. ctx bounds the creation only.
 func (e *Emulator) New(ctx context.Context, cfg Config) (*Machine, error) {
 	m := &Machine{ctx: context.WithoutCancel(ctx)}
 	if cfg.Snapshot != nil {
@@ -134,10 +134,10 @@ func (e *Emulator) New(ctx context.Context, cfg Config) (*Machine, error) {
 	return m, nil
 }
 
-// Close ends the machine and gives everything back.
+// Close frees the machine.
 func (m *Machine) Close() { m.core.close(m.ctx) }
 
-// port is the serial port that has an I/O port, nil if none has.
+// port returns the serial port with an I/O port, or nil.
 func (m *Machine) port(number uint32) *Port {
 	switch {
 	case m.Channel.owns(number):
@@ -174,17 +174,17 @@ func (m *Machine) build(ctx context.Context, e *Emulator, cfg Config) error {
 		switch {
 		case loaded:
 		case !ok:
-			return errors.New("the emulator does not start")
+			return errors.New("the emulator has no timer left and has not loaded")
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case wait > 0:
-			m.clock.advance(wait) // nothing runs, so nobody is waited for
+			m.clock.advance(wait) // nothing else runs, so the clock jumps to the next timer
 		}
 	}
 	return nil
 }
 
-// options are those of the emulator.
+// options returns the options of the emulator's constructor.
 func (m *Machine) options(p Program, cfg Config) map[string]any {
 	vm := m.script.vm
 	file := func(b []byte) map[string]any { return map[string]any{"buffer": vm.NewArrayBuffer(b)} }
@@ -221,18 +221,17 @@ func (m *Machine) options(p Program, cfg Config) map[string]any {
 	return o
 }
 
-// Run starts the machine's clock, Pause stops it.
+// Run starts the machine's clock.
 func (m *Machine) Run() { m.clock.run() }
 
 // Pause stops the machine's clock.
 func (m *Machine) Pause() { m.clock.pause() }
 
-// Clock is the machine's time: how long it has run, in all its lives.
+// Clock returns the time for which the machine has run, including the time before it was saved.
 func (m *Machine) Clock() time.Duration { return m.clock.duration() }
 
-// Step runs the machine for about a millisecond. It returns how long the guest
-// has nothing to do then, unless a port gets something. After an error there
-// is nothing more to be done with the machine.
+// Step runs the machine for about a millisecond. It returns how long the guest will be idle unless
+// a port receives input. After an error the machine must be closed.
 func (m *Machine) Step() (time.Duration, error) {
 	if err := m.core.jit.install(); err != nil {
 		return 0, err
@@ -256,6 +255,6 @@ func (m *Machine) Step() (time.Duration, error) {
 	return wait, nil
 }
 
-// Compiled is how many modules have been made of the guest's code, and how many
-// bytes those had. They are kept for as long as the machine is.
+// Compiled returns the number and the total size of the modules that were generated from the
+// guest's code. They are freed when the machine is closed.
 func (m *Machine) Compiled() (modules, bytes int) { return m.core.jit.modules, m.core.jit.bytes }

@@ -2,21 +2,21 @@ package machine
 
 import "github.com/tetratelabs/wazero/experimental"
 
-// memory is the emulator's linear memory, in which the guest's is: all that it
-// may come to need is reserved, so that growing moves nothing, and what is not
-// used takes none of the host's.
+// memory is the emulator's linear memory, which contains the guest's. The whole address range is
+// reserved at first, so that growing does not move it; pages that were never used take no memory of
+// the host.
 type memory struct {
 	limit int64
 	block []byte
 }
 
-// Allocate reserves the memory.
+// Allocate reserves the address range.
 func (m *memory) Allocate(_, most uint64) experimental.LinearMemory {
 	m.block = reserve(min(int64(min(most, 4<<30)), m.limit))
 	return m
 }
 
-// Reallocate grows it; nil is a refusal.
+// Reallocate grows the memory in place. It returns nil above the limit.
 func (m *memory) Reallocate(size uint64) []byte {
 	if size > uint64(len(m.block)) {
 		return nil
@@ -24,7 +24,7 @@ func (m *memory) Reallocate(size uint64) []byte {
 	return m.block[:size:len(m.block)]
 }
 
-// Free gives it back.
+// Free releases the address range.
 func (m *memory) Free() {
 	if m.block != nil {
 		release(m.block)

@@ -11,9 +11,8 @@ import (
 	"github.com/dop251/goja"
 )
 
-// environment is what the emulator's JavaScript finds around it: as little as
-// it needs. What it has no use for here (a screen, a page, a network, files) is
-// missing, and it asks before it uses them.
+// environment is the global scope of the emulator's JavaScript. Interfaces for a screen, a page, a
+// network or files are absent, and the emulator tests for them.
 const environment = `
 var module = { exports: {} }, process = {}, globalThis = this, global = this;
 var performance = { now: __now };
@@ -30,10 +29,9 @@ function AbortController() {
 var WebAssembly = { Table: function () { this.set = () => {}; this.get = () => null; } };
 `
 
-// patches are the changes to the emulator's JavaScript: it imports modules of
-// Node where it finds a process, which a script cannot do, and it puts an
-// initial file system behind 64 MiB, which not every machine has. Each must be
-// there, this many times.
+// patches are the changes to the emulator's JavaScript. If a process object exists, it imports
+// modules of Node, which a script cannot do. And it loads an initial file system at 64 MiB, beyond
+// the end of a small machine's memory. Each text must occur exactly count times.
 var patches = [...]struct {
 	old, new string
 	count    int
@@ -43,11 +41,11 @@ var patches = [...]struct {
 	{`a.initrd?67108864:1048576`, `1048576`, 1},
 }
 
-// patch returns the emulator's JavaScript as it can be run here.
+// patch returns the emulator's JavaScript with all patches.
 func patch(script string) (string, error) {
 	for _, p := range patches {
 		if strings.Count(script, p.old) != p.count {
-			return "", fmt.Errorf("the emulator's script is not the one this was made for: it does not have %q", p.old)
+			return "", fmt.Errorf("the emulator's script is of another version: it does not contain %q as expected", p.old)
 		}
 		script = strings.ReplaceAll(script, p.old, p.new)
 	}
@@ -60,10 +58,10 @@ type script struct {
 	now    func() float64 // milliseconds of the machine's time
 	timers timers
 	last   int
-	err    error // the first one that nobody caught
+	err    error // the first uncaught error
 }
 
-// newScript makes the environment.
+// newScript creates the environment.
 func newScript(now func() float64) (*script, error) {
 	s := &script{vm: goja.New(), now: now}
 	s.vm.SetMaxCallStackSize(4000)
@@ -80,11 +78,11 @@ func newScript(now func() float64) (*script, error) {
 			return strings.ToValidUTF8(string(b.Bytes()[from:from+n]), "\uFFFD")
 		},
 		"__initrd":     initrdAddress,
-		"__missing":    func() *goja.Object { panic(s.vm.NewTypeError("there are no modules")) },
+		"__missing":    func() *goja.Object { panic(s.vm.NewTypeError("modules are not supported")) },
 		"setTimeout":   s.setTimeout,
 		"clearTimeout": s.clearTimeout,
 		"setImmediate": s.setTimeout,
-		// Only what is never run here repeats something.
+		// Only features that are not used here repeat a call.
 		"setInterval":   func(goja.FunctionCall) goja.Value { return s.vm.ToValue(0) },
 		"clearInterval": func(goja.FunctionCall) goja.Value { return goja.Undefined() },
 	} {
@@ -96,8 +94,9 @@ func newScript(now func() float64) (*script, error) {
 	return s, err
 }
 
-// initrdAddress is where an initial file system goes: as high as it can, at the
-// border of a page, and where every kernel can reach it.
+// initrdAddress returns the address of an initial file system: page-aligned, at the end of memory,
+// and below the highest address that every kernel accepts (initrd_addr_max,
+// Documentation/arch/x86/boot.rst).
 func initrdAddress(memory, size int64) int64 {
 	const highest = 0x37ffffff
 	return max((min(memory, highest)-size)&^0xfff, 0)
@@ -109,21 +108,21 @@ func (s *script) random(n int) goja.ArrayBuffer {
 	return s.vm.NewArrayBuffer(b)
 }
 
-// fail notes an error that nobody caught.
+// fail records an uncaught error.
 func (s *script) fail(err error) {
 	if s.err == nil {
 		s.err = err
 	}
 }
 
-// timer is a function that is called later.
+// timer is a function and the time of its call.
 type timer struct {
 	at   float64
 	id   int
 	call func() error
 }
 
-// timers is a heap, the next one first.
+// timers is a heap with the earliest timer first.
 type timers []*timer
 
 func (h timers) Len() int { return len(h) }
@@ -135,10 +134,10 @@ func (h timers) Less(i, j int) bool {
 }
 func (h timers) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
 
-// Push is for package heap.
+// Push implements heap.Interface.
 func (h *timers) Push(x any) { *h = append(*h, x.(*timer)) }
 
-// Pop is for package heap.
+// Pop implements heap.Interface.
 func (h *timers) Pop() any {
 	old := *h
 	x := old[len(old)-1]
@@ -151,13 +150,13 @@ func (s *script) setTimeout(c goja.FunctionCall) goja.Value {
 	if !ok {
 		panic(s.vm.NewTypeError("not a function"))
 	}
-	var args []goja.Value // goja uses its own again
+	var args []goja.Value // copy, because goja reuses c.Arguments
 	if len(c.Arguments) > 2 {
 		args = append(args, c.Arguments[2:]...)
 	}
 	delay := 0.0
 	if len(c.Arguments) > 1 {
-		delay = max(c.Argument(1).ToFloat(), 0) // of NaN: NaN, which is before all
+		delay = max(c.Argument(1).ToFloat(), 0) // NaN stays NaN and is due at once
 	}
 	s.last++
 	heap.Push(&s.timers, &timer{s.now() + delay, s.last, func() error {
@@ -178,7 +177,7 @@ func (s *script) clearTimeout(c goja.FunctionCall) goja.Value {
 	return goja.Undefined()
 }
 
-// run calls what is due. An error is one that nobody caught, which is the end.
+// run calls all timers that are due. It returns the first uncaught error.
 func (s *script) run() error {
 	for len(s.timers) > 0 && !(s.timers[0].at > s.now()) && s.err == nil {
 		t := heap.Pop(&s.timers).(*timer)
@@ -189,7 +188,7 @@ func (s *script) run() error {
 	return s.err
 }
 
-// next is how long it is until something is due; false if nothing ever is.
+// next returns the time until the next timer; false if there is none.
 func (s *script) next() (time.Duration, bool) {
 	if len(s.timers) == 0 {
 		return 0, false
@@ -197,8 +196,8 @@ func (s *script) next() (time.Duration, bool) {
 	return time.Duration(max(s.timers[0].at-s.now(), 0) * float64(time.Millisecond)), true
 }
 
-// settled is the value of a promise, once it has one.
-func settled(v goja.Value) (goja.Value, error) {
+// promiseResult returns the result of a promise, which must be settled.
+func promiseResult(v goja.Value) (goja.Value, error) {
 	p, ok := v.Export().(*goja.Promise)
 	if !ok {
 		return v, nil
@@ -209,5 +208,5 @@ func settled(v goja.Value) (goja.Value, error) {
 	case goja.PromiseStateRejected:
 		return nil, fmt.Errorf("the emulator: %v", p.Result())
 	}
-	return nil, errors.New("the emulator did not finish what it was asked")
+	return nil, errors.New("the emulator's promise is still pending")
 }

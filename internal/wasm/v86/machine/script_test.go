@@ -17,7 +17,7 @@ func TestInitrdAddress(t *testing.T) {
 	}
 }
 
-// A script that is not the one the patches were made for is refused.
+// A script of another version, without the text of a patch, is refused.
 func TestPatchRefuses(t *testing.T) {
 	good := `import("node:a"),import("node:b");c&&(h=67108864,e=c.byteLength;a.initrd?67108864:1048576`
 	if _, err := patch(good); err != nil {
@@ -30,8 +30,8 @@ func TestPatchRefuses(t *testing.T) {
 	}
 }
 
-// Timers are called in order, with their arguments, once they are due, and not
-// when they were cleared. What they throw is not lost.
+// Timers that are due are called in order and with their arguments, unless they were cleared. Their
+// exceptions are reported.
 func TestTimers(t *testing.T) {
 	now := 0.0
 	s, err := newScript(func() float64 { return now })
@@ -81,7 +81,7 @@ func TestTimers(t *testing.T) {
 	}
 }
 
-// A machine's time passes while it runs.
+// The clock advances only while the machine runs.
 func TestClock(t *testing.T) {
 	var c clock
 	c.set(time.Hour)

@@ -21,14 +21,14 @@ const (
 	modemRTS      = 0x02
 	modemLoop     = 0x10
 	modemOut2     = 0x08
-	statusReady   = 0x01 // something was received
-	statusIdle    = 0x60 // all has been sent
-	statusPeer    = 0xb0 // the other side is there: DCD, DSR, CTS
+	statusReady   = 0x01 // data ready
+	statusIdle    = 0x60 // transmitter empty
+	statusPeer    = 0xb0 // a peer is connected: DCD, DSR, CTS
 	enableReceive = 0x01
 	enableSend    = 0x02
 )
 
-// What the identification register says.
+// Values of the identification register.
 const (
 	causeNone    = 0x01
 	causeSent    = 0x02
@@ -36,37 +36,36 @@ const (
 	fifoOn       = 0xc0
 )
 
-// Port is a serial port: a 16750 whose line is infinitely fast. The guest is at
-// one side, Write and Received at the other.
+// Port is a serial port, a 16750 UART with an infinitely fast line. The guest accesses its
+// registers; the host calls Write and Received.
 type Port struct {
 	irq  func(raise bool)
 	base uint32
 
 	enable, fifo, line, modem, scratch byte
 	divisor                            uint16
-	sent                               bool // the interrupt for what has been sent is due
+	sent                               bool // the transmitter-empty interrupt is due
 	raised                             bool
 
-	pace int    // bytes that the guest may still read in this step
-	in   []byte // for the guest
-	out  []byte // from the guest, until it is taken
+	readLeft int    // bytes that the guest may still read in this step
+	in       []byte // for the guest
+	out      []byte // from the guest, until Received
 }
 
-// MaxQueue is how many bytes a port holds for the host, and how many it takes
-// for the guest. A guest that writes more than the host takes loses the rest.
+// MaxQueue is the size of a port's queue in bytes, in each direction. If the host does not read,
+// further output of the guest is lost.
 const MaxQueue = 1 << 20
 
-// maxPace is how many bytes a guest reads in one step. A driver would go on for
-// as long as there are any, and some give up after a while and wait for an
-// interrupt that has been raised already.
-const maxPace = 4096
+// maxReadPerStep is the number of bytes that a guest can read in one step. A driver reads until the
+// port is empty, and some give up after a while and wait for an interrupt that was raised before.
+const maxReadPerStep = 4096
 
 func newPort(base uint32, irq func(raise bool)) *Port { return &Port{base: base, irq: irq} }
 
-// owns reports whether an I/O port is one of this serial port.
+// owns reports whether an I/O port is one of this serial port's registers.
 func (p *Port) owns(port uint32) bool { return port&^7 == p.base }
 
-// Write gives bytes to the guest and returns how many there was room for.
+// Write queues bytes for the guest and returns how many fitted.
 func (p *Port) Write(b []byte) int {
 	n := min(len(b), MaxQueue-len(p.in))
 	p.in = append(p.in, b[:n]...)
@@ -74,10 +73,10 @@ func (p *Port) Write(b []byte) int {
 	return n
 }
 
-// Waiting is how many bytes the guest has not read yet.
+// Waiting returns the number of queued bytes that the guest has not read.
 func (p *Port) Waiting() int { return len(p.in) }
 
-// Unread takes back what the guest has not read yet.
+// Unread removes and returns the queued bytes that the guest has not read.
 func (p *Port) Unread() []byte {
 	b := p.in
 	p.in = nil
@@ -92,20 +91,19 @@ func (p *Port) Received() []byte {
 	return b
 }
 
-// listening reports whether the guest takes bytes: a driver that uses the lines
-// for it lowers RTS when it cannot. One that has set no line yet, as a boot
-// loader may not, is not asked.
-func (p *Port) listening() bool { return p.modem&modemRTS != 0 || p.modem&modemOut2 == 0 }
+// clearToSend reports whether the guest accepts bytes. A driver with flow control lowers RTS while
+// it cannot. Until OUT2 is set, as by a boot loader without a driver, the guest always accepts.
+func (p *Port) clearToSend() bool { return p.modem&modemRTS != 0 || p.modem&modemOut2 == 0 }
 
-// ready reports whether a byte can be read.
-func (p *Port) ready() bool { return len(p.in) > 0 && p.pace > 0 && p.listening() }
+// ready reports whether the guest can read a byte now.
+func (p *Port) ready() bool { return len(p.in) > 0 && p.readLeft > 0 && p.clearToSend() }
 
-// stalled reports whether there is more for the guest in the next step.
-func (p *Port) stalled() bool { return len(p.in) > 0 && p.pace == 0 && p.listening() }
+// stalled reports whether the guest can read more in the next step only.
+func (p *Port) stalled() bool { return len(p.in) > 0 && p.readLeft == 0 && p.clearToSend() }
 
-// step begins another step.
+// step is called at the start of each step.
 func (p *Port) step() {
-	p.pace = maxPace
+	p.readLeft = maxReadPerStep
 	p.update()
 }
 
@@ -118,7 +116,7 @@ func (p *Port) update() {
 	}
 }
 
-// cause is the most urgent interrupt that is due.
+// cause returns the pending interrupt with the highest priority.
 func (p *Port) cause() byte {
 	switch {
 	case p.enable&enableReceive != 0 && p.ready():
@@ -129,7 +127,7 @@ func (p *Port) cause() byte {
 	return causeNone
 }
 
-// read is the guest's read of a register.
+// read reads a register for the guest.
 func (p *Port) read(port uint32) byte {
 	switch port & 7 {
 	case regData:
@@ -159,14 +157,14 @@ func (p *Port) read(port uint32) byte {
 	return p.scratch
 }
 
-// take is the next byte for the guest, 0 if there is none.
+// take returns the next byte for the guest, or 0 if there is none.
 func (p *Port) take() byte {
 	if !p.ready() {
 		return 0
 	}
 	c := p.in[0]
 	p.in = p.in[1:]
-	p.pace--
+	p.readLeft--
 	if len(p.in) == 0 {
 		p.in = nil
 	}
@@ -176,7 +174,7 @@ func (p *Port) take() byte {
 
 func (p *Port) identify() byte {
 	c := p.cause()
-	if c == causeSent { // reading it is the answer to it
+	if c == causeSent { // reading the register acknowledges it
 		p.sent = false
 		p.update()
 	}
@@ -186,8 +184,8 @@ func (p *Port) identify() byte {
 	return c
 }
 
-// modemStatus says that the other side is there, or in a loop what the modem
-// control register says, by which drivers find out that this is a serial port.
+// modemStatus returns the status of a connected peer, or in loopback mode the bits of the modem
+// control register, by which drivers detect a UART.
 func (p *Port) modemStatus() byte {
 	if p.modem&modemLoop == 0 {
 		return statusPeer
@@ -196,7 +194,7 @@ func (p *Port) modemStatus() byte {
 	return m&modemRTS<<3 | m&1<<5 | m&4<<4 | m&8<<4
 }
 
-// write is the guest's write to a register.
+// write writes a register for the guest.
 func (p *Port) write(port uint32, v byte) {
 	switch port & 7 {
 	case regData:
@@ -226,8 +224,8 @@ func (p *Port) write(port uint32, v byte) {
 	p.update()
 }
 
-// control sets the queue up. The longer one can only be chosen while the
-// divisor is shown, by which drivers know a 16750.
+// control writes the FIFO control register. A 16750 changes its 64-byte mode only while the divisor
+// latch is accessible; drivers detect it by that.
 func (p *Port) control(v byte) {
 	if p.line&lineDivisor == 0 {
 		v = v&^fifo64 | p.fifo&fifo64
@@ -236,7 +234,7 @@ func (p *Port) control(v byte) {
 		v = 0
 	}
 	if v&fifoClearIn != 0 && p.modem&modemLoop != 0 {
-		p.in = nil // what a driver sent to itself; what the host sent is not lost
+		p.in = nil // only looped-back bytes are discarded, never those of the host
 	}
 	p.fifo = v
 }
@@ -251,7 +249,7 @@ func (p *Port) send(c byte) {
 	p.update()
 }
 
-// portState is what a Port is restored from.
+// portState is the saved state of a Port.
 type portState struct { // its fields are exported for package json
 	Enable, FIFO, Line, Modem, Scratch byte
 	Divisor                            uint16
@@ -262,8 +260,8 @@ func (p *Port) state() portState {
 	return portState{p.enable, p.fifo, p.line, p.modem, p.scratch, p.divisor, p.sent}
 }
 
-// restore puts the registers back, with nothing in the queues. Whether the
-// interrupt is raised is the interrupt controller's state, restored before.
+// restore sets the registers and empties the queues. The interrupt controller's state must have
+// been restored before.
 func (p *Port) restore(s portState) {
 	p.enable, p.fifo, p.line, p.modem, p.scratch, p.divisor, p.sent = s.Enable, s.FIFO, s.Line, s.Modem, s.Scratch, s.Divisor, s.Sent
 	p.in, p.out = nil, nil

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// guest is a serial port as a driver sees it.
+// guest accesses a serial port as a driver does.
 type guest struct {
 	*Port
 	raised bool
@@ -36,7 +36,7 @@ func TestPortNumbers(t *testing.T) {
 	}
 }
 
-// What Linux does to find out which chip this is (8250_port.c, autoconfig).
+// Linux detects a 16750 (8250_port.c, autoconfig).
 func TestProbedAs16750(t *testing.T) {
 	g := newGuest()
 	g.out(regEnable, 0)
@@ -75,7 +75,7 @@ func TestProbedAs16750(t *testing.T) {
 	}
 }
 
-// Bytes pass both ways, each way with an interrupt when one is due.
+// Bytes pass in both directions, with an interrupt for each.
 func TestBytesAndInterrupts(t *testing.T) {
 	g := newGuest()
 	g.out(regModem, modemRTS|modemOut2)
@@ -104,7 +104,7 @@ func TestBytesAndInterrupts(t *testing.T) {
 	}
 }
 
-// A guest that lowers RTS gets nothing until it raises it.
+// A guest receives nothing while RTS is low.
 func TestFlowControl(t *testing.T) {
 	g := newGuest()
 	g.out(regEnable, enableReceive)
@@ -119,8 +119,8 @@ func TestFlowControl(t *testing.T) {
 	}
 }
 
-// A driver that is handed more than one step's bytes is interrupted again for
-// the rest.
+// If more input is queued than a driver can read in one step, it gets another interrupt in the next
+// step.
 func TestPace(t *testing.T) {
 	g := newGuest()
 	g.out(regModem, modemOut2|modemRTS)
@@ -148,7 +148,7 @@ func TestPace(t *testing.T) {
 	}
 }
 
-// Neither side can have the other hold more than MaxQueue.
+// Each queue holds at most MaxQueue bytes.
 func TestQueuesHaveALimit(t *testing.T) {
 	g := newGuest()
 	if n := g.Write(make([]byte, MaxQueue+10)); n != MaxQueue || g.Write([]byte("x")) != 0 {
@@ -169,7 +169,7 @@ func TestQueuesHaveALimit(t *testing.T) {
 	}
 }
 
-// A port is restored with its registers, and without what was queued.
+// restore sets the registers and empties the queues.
 func TestPortState(t *testing.T) {
 	g := newGuest()
 	g.out(regLine, lineDivisor)

@@ -1,6 +1,6 @@
-// Command mkimage puts an image for the mode v86 together: a bundle of a kernel,
-// an initial file system with busybox and Sandbar's guest program, and what the
-// kernel is told. scripts/v86-image.sh fetches what it takes.
+// Command mkimage builds an image for the v86 driver: a bundle of a kernel, an initial file system
+// with busybox and Sandbar's guest program, and the kernel's command line. scripts/v86-image.sh
+// downloads its inputs.
 package main
 
 import (
@@ -14,7 +14,7 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/wasm/v86/image"
 )
 
-// commandLine is what the kernel is told.
+// commandLine is the kernel's command line.
 const commandLine = image.DefaultCommandLine
 
 func main() {
@@ -48,8 +48,8 @@ func run(kernel, busybox, guest, out string) error {
 	return os.Rename(out+".new", out)
 }
 
-// initialFiles is the initial file system. It is not compressed: to unpack it
-// would be the guest's work.
+// initialFiles returns the initial file system. It is not compressed, because the slow guest would
+// have to decompress it.
 func initialFiles(busybox, guest string) ([]byte, error) {
 	shell, err := os.ReadFile(busybox)
 	if err != nil {
@@ -75,7 +75,7 @@ func initialFiles(busybox, guest string) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// bundle is a tar archive of the three parts.
+// bundle returns a tar archive of the three parts.
 func bundle(kernel, files []byte) ([]byte, error) {
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)

@@ -17,7 +17,7 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/wasm/v86/machine"
 )
 
-// bootConfig is what a machine's first life is made from.
+// bootConfig describes a boot.
 type bootConfig struct {
 	emulator *machine.Emulator
 	files    *image.Files
@@ -26,8 +26,7 @@ type bootConfig struct {
 	limit    time.Duration
 }
 
-// boot boots an image and returns the machine when its agent is ready, as it
-// will be found after every restore.
+// boot boots an image and returns a snapshot of the machine once its agent is ready.
 func boot(ctx context.Context, cfg bootConfig) (*machine.Snapshot, error) {
 	img, err := cfg.files.Read()
 	if err != nil {
@@ -41,14 +40,14 @@ func boot(ctx context.Context, cfg bootConfig) (*machine.Snapshot, error) {
 	defer m.Close()
 	b := &booting{m: m, began: time.Now(), limit: cfg.limit, calls: make(chan func() error, 1)}
 	b.loop = &loop{m: m, calls: b.calls, console: b.onConsole, output: b.onOutput, step: b.onStep}
-	b.find = &console{agent: cfg.agent, send: b.loop.send, ship: func(p []byte) { b.loop.pending = append(b.loop.pending, p...) }}
-	if img.Type == image.State { // it may have said all it had to
-		b.find.heard = -knockSilence
+	b.find = &console{agent: cfg.agent, send: b.loop.send, upload: func(p []byte) { b.loop.pending = append(b.loop.pending, p...) }}
+	if img.Type == image.State { // resumed machine may print nothing, so knock at once
+		b.find.lastOutput = -wakeSilence
 	}
 	return b.run(ctx)
 }
 
-// machineConfig says what machine an image is for.
+// machineConfig returns the machine for an image.
 func machineConfig(img *image.Image, memory int64) machine.Config {
 	c := machine.Config{Memory: memory, CommandLine: img.CommandLine}
 	switch img.Type {
@@ -57,14 +56,14 @@ func machineConfig(img *image.Image, memory int64) machine.Config {
 	case image.Disk:
 		c.Disk = img.Data
 	case image.State:
-		c.Snapshot = machine.Foreign(img.Data)
+		c.Snapshot = machine.ImportState(img.Data)
 	default:
 		c.Kernel, c.Initrd = img.Data, img.Initrd
 	}
 	return c
 }
 
-// booting is a machine on its way to its agent.
+// booting is a machine that boots.
 type booting struct {
 	m     *machine.Machine
 	loop  *loop
@@ -73,14 +72,14 @@ type booting struct {
 	limit time.Duration
 	calls chan func() error
 
-	told time.Time
-	conn net.Conn // to client, once the agent speaks
+	reported time.Time
+	conn     net.Conn // to the client, when the agent is ready
 }
 
 func (b *booting) run(ctx context.Context) (*machine.Snapshot, error) {
 	input := make(chan []byte, 1)
 	b.loop.input = input
-	// The client's side of the connection to the agent.
+	// The client has one end of this pipe; the machine's serial port is relayed to the other.
 	ours, theirs := net.Pipe()
 	defer ours.Close()
 	defer theirs.Close()
@@ -116,8 +115,8 @@ func (b *booting) run(ctx context.Context) (*machine.Snapshot, error) {
 	return b.m.Save()
 }
 
-// setUp has a new agent set itself up, and runs a program once, whose pages are
-// then in the guest's memory.
+// setUp sends Setup to the agent and runs a shell once, so that the pages of its programs are in
+// the guest's page cache.
 func setUp(ctx context.Context, conn net.Conn) error {
 	box, err := client.New(ctx, conn, client.Options{})
 	if err != nil {
@@ -130,52 +129,53 @@ func setUp(ctx context.Context, conn net.Conn) error {
 	}
 	p, err := box.Start(ctx, sandbar.Cmd{Args: []string{"sh", "-c", "ls / >/dev/null; echo"}}, driver.Stdio{Stdout: io.Discard, Stderr: io.Discard})
 	if err != nil {
-		return nil // a machine without a shell is one all the same
+		return nil // an image without a shell is accepted
 	}
 	_, err = p.Wait()
 	return err
 }
 
-func (b *booting) onConsole(p []byte) error { return b.find.hear(p, b.m.Clock()) }
+func (b *booting) onConsole(p []byte) error { return b.find.received(p, b.m.Clock()) }
 
 func (b *booting) onOutput(p []byte) error {
 	if b.find.stage != stageReady {
-		return nil // somebody else's
+		return nil // not yet from the agent
 	}
 	_, err := b.conn.Write(p)
 	return err
 }
 
-// progressEvery is how often a boot tells that it goes on.
+// progressEvery is the interval of progress reports.
 const progressEvery = 5 * time.Second
 
-// onStep looks at the clock and the console after a step.
+// onStep checks the boot timeout and the console after each step.
 func (b *booting) onStep() error {
 	passed := time.Since(b.began)
 	if passed > b.limit {
-		return b.late()
+		return b.timeoutError()
 	}
-	if time.Since(b.told) > progressEvery {
-		b.told = time.Now()
+	if time.Since(b.reported) > progressEvery {
+		b.reported = time.Now()
 		fmt.Fprintf(os.Stderr, "%s%d s\n", progress, int(passed.Seconds()))
 	}
-	return b.find.look(b.m.Clock())
+	return b.find.answerPrompt(b.m.Clock())
 }
 
-// progress begins a line about how far a boot is.
+// progress begins a progress line on standard error.
 const progress = "booting: "
 
-// errSilent is a machine of which nothing is ever heard.
-var errSilent = errors.New("nothing came from the console")
+// errNoOutput is the error for a machine without any console output.
+var errNoOutput = errors.New("nothing came from the console")
 
-// late says what a machine did not do in time.
-func (b *booting) late() error {
+// timeoutError returns the error for the end of the boot timeout, which depends on how far the boot
+// is.
+func (b *booting) timeoutError() error {
 	limit := b.limit.Round(time.Second)
 	switch {
 	case b.find.stage == stageReady:
 		return fmt.Errorf("the agent in the machine did not answer within %v", limit)
-	case b.find.heard <= 0:
-		return fmt.Errorf("%w within %v: the machine must use the first serial port (ttyS0) as its console", errSilent, limit)
+	case b.find.lastOutput <= 0:
+		return fmt.Errorf("%w within %v: the machine must use the first serial port (ttyS0) as its console", errNoOutput, limit)
 	}
 	return fmt.Errorf("there was neither Sandbar's guest program nor a login or shell on the machine's console within %v", limit)
 }

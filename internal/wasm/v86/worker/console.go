@@ -10,39 +10,40 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/wasm/v86/guest"
 )
 
-// console finds a way to an agent through a machine's console: the agent's
-// banner, or else a login and a shell, by which the agent is sent.
+// console starts an agent through a machine's console. It waits for the banner of the guest
+// program. If it finds a login prompt or a shell instead, it logs in and uploads the guest program
+// through the shell.
 type console struct {
-	send  func(text string) error // to the console
-	ship  func(b []byte)          // to the second serial port
-	agent []byte                  // the guest program, for machines without
+	send   func(text string) error // to the console
+	upload func(b []byte)          // to the second serial port
+	agent  []byte                  // the guest program, for images without it
 
-	stage stage
-	tail  []byte // the end of what the console has said
-	heard time.Duration
-	asked time.Duration // when the last line was sent
-	tries int
+	stage      stage
+	tail       []byte // last part of the console's output
+	lastOutput time.Duration
+	lastSent   time.Duration // when the last line was sent
+	tries      int
 }
 
-// stage is how far it is.
+// stage is the progress of a boot.
 type stage int
 
 const (
-	stageBoot   stage = iota // nothing that can be answered was said yet
-	stageProbe               // a shell was asked to calculate
-	stageUpload              // it was told to take the agent
-	stageReady               // the agent is about to speak
+	stageBoot   stage = iota // no prompt was recognized yet
+	stageProbe               // the probe was sent to a shell
+	stageUpload              // the receive command was sent to the shell
+	stageReady               // the banner was printed; the agent speaks next
 )
 
-// keptTail is how much of the console's text is looked at.
+// keptTail is the size of the tail, in bytes.
 const keptTail = 4096
 
-// What is sent to a shell. The calculations are what tells an answer from the
-// echo of the question.
+// Commands for a shell. Their output contains the result of a calculation, so that it differs from
+// the terminal's echo of the command.
 const (
 	probe       = "echo SANDBAR-$((4100 + 3))-SHELL"
 	probeAnswer = "SANDBAR-4103-SHELL"
-	// receive opens the port before it says so, and takes exactly what is sent.
+	// receive opens the port before it prints the answer, and reads exactly the program's length.
 	receive = `exec 9<>/dev/ttyS1 && stty raw -echo crtscts 115200 <&9 && echo SANDBAR-$((4100 + 4))-SEND && ` +
 		`D=/run && { [ -w $D ] || D=/tmp; } && head -c %d <&9 >$D/sandbar-guest && exec 9>&- && chmod 700 $D/sandbar-guest && ` +
 		`{ $D/sandbar-guest </dev/null & } || echo SANDBAR-$((4100 + 5))-FAILED`
@@ -55,9 +56,9 @@ var (
 	errShell    = errors.New("the machine's shell could not start Sandbar's guest program; it needs stty, head and a second serial port, /dev/ttyS1")
 )
 
-// hear takes what the console says; now is the machine's time.
-func (c *console) hear(b []byte, now time.Duration) error {
-	c.heard = now
+// received processes output of the console; now is the machine's clock.
+func (c *console) received(b []byte, now time.Duration) error {
+	c.lastOutput = now
 	c.tail = append(c.tail, b...)
 	if over := len(c.tail) - keptTail; over > 0 {
 		c.tail = append(c.tail[:0], c.tail[over:]...)
@@ -85,28 +86,28 @@ func (c *console) hear(b []byte, now time.Duration) error {
 		}
 		if strings.Contains(text, sendAnswer) {
 			c.tail = nil
-			c.ship(c.agent)
+			c.upload(c.agent)
 		}
 	}
 	return nil
 }
 
-// ask sends a line.
+// ask sends a line to the console and sets the stage.
 func (c *console) ask(next stage, line string, now time.Duration) error {
-	c.stage, c.asked, c.tail = next, now, nil
+	c.stage, c.lastSent, c.tail = next, now, nil
 	return c.send(line + "\n")
 }
 
-// A prompt is what a machine says last before it is silent for promptSilence.
-// One that is silent without a prompt is sent an empty line now and then.
+// A line without an end is taken for a prompt after promptSilence without output. After
+// wakeSilence without a prompt, an empty line is sent, to make a getty or a shell print one.
 const (
 	promptSilence = 500 * time.Millisecond
-	knockSilence  = 20 * time.Second
+	wakeSilence   = 20 * time.Second
 )
 
-// look is called now and then.
-func (c *console) look(now time.Duration) error {
-	if c.stage > stageProbe || now-c.heard < promptSilence || now-c.asked < promptSilence {
+// answerPrompt is called after each step and answers a prompt.
+func (c *console) answerPrompt(now time.Duration) error {
+	if c.stage > stageProbe || now-c.lastOutput < promptSilence || now-c.lastSent < promptSilence {
 		return nil
 	}
 	last := c.tail[bytes.LastIndexByte(c.tail, '\n')+1:]
@@ -121,13 +122,13 @@ func (c *console) look(now time.Duration) error {
 		}
 		return c.ask(stageProbe, probe, now)
 	}
-	if now-c.heard > knockSilence && now-c.asked > knockSilence {
+	if now-c.lastOutput > wakeSilence && now-c.lastSent > wakeSilence {
 		return c.ask(c.stage, "", now)
 	}
 	return nil
 }
 
-// stripControls removes the sequences by which a terminal is controlled.
+// stripControls removes control characters and escape sequences of terminals.
 func stripControls(s string) string {
 	var out strings.Builder
 	for i := 0; i < len(s); i++ {

@@ -10,22 +10,21 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/wasm/v86/guest"
 )
 
-// talk is a machine's console, played: what it says, and what it expects to be
-// sent before it goes on ("" for nothing).
+// talk is a part of a simulated console: its output, and the input that it expects next ("": none).
 type talk struct{ says, wants string }
 
-// play plays a console and returns how far it came, and what was shipped.
+// play simulates a console and returns the final stage and the uploaded program.
 func play(t *testing.T, lines ...talk) (*console, string, error) {
 	t.Helper()
 	var sent, shipped strings.Builder
 	c := &console{agent: []byte("the guest's program"),
-		send: func(text string) error { sent.WriteString(text); return nil },
-		ship: func(b []byte) { shipped.Write(b) }}
+		send:   func(text string) error { sent.WriteString(text); return nil },
+		upload: func(b []byte) { shipped.Write(b) }}
 	now := time.Duration(0)
 	for _, l := range lines {
 		if l.says != "" {
 			now += 10 * time.Millisecond
-			if err := c.hear([]byte(l.says), now); err != nil {
+			if err := c.received([]byte(l.says), now); err != nil {
 				return c, shipped.String(), err
 			}
 		}
@@ -34,7 +33,7 @@ func play(t *testing.T, lines ...talk) (*console, string, error) {
 				break
 			}
 			now += 100 * time.Millisecond
-			if err := c.look(now); err != nil {
+			if err := c.answerPrompt(now); err != nil {
 				return c, shipped.String(), err
 			}
 			if l.wants == "" {
@@ -51,7 +50,7 @@ func play(t *testing.T, lines ...talk) (*console, string, error) {
 
 var upload = fmt.Sprintf(receive, len("the guest's program")) + "\n"
 
-// The agent's banner is all that it takes.
+// The banner of the guest program is sufficient.
 func TestConsoleBanner(t *testing.T) {
 	c, shipped, err := play(t, talk{"SeaBIOS\r\n", ""}, talk{"[ 1.0] noise\r\nSANDBAR-", ""}, talk{strings.TrimPrefix(guest.Banner(), "SANDBAR-"), ""}, talk{"\r\n", ""})
 	if err != nil || c.stage != stageReady || shipped != "" {
@@ -59,7 +58,7 @@ func TestConsoleBanner(t *testing.T) {
 	}
 }
 
-// Through a login and a shell that echo and colour what they say.
+// The program is uploaded through a login and a shell that echo and use colours.
 func TestConsoleLogin(t *testing.T) {
 	c, shipped, err := play(t,
 		talk{"Debian GNU/Linux 12 host ttyS0\r\n\r\nhost login: ", "root\n"},
@@ -74,7 +73,7 @@ func TestConsoleLogin(t *testing.T) {
 	}
 }
 
-// A console that is silent is knocked at, and a shell's prompt may be any.
+// A silent console gets an empty line, and various prompts of shells are recognized.
 func TestConsoleKnocks(t *testing.T) {
 	for _, prompt := range []string{"/ # ", "$ ", "host% ", "sh-5.2#", "\x1b[32m>\x1b[0m "} {
 		c, _, err := play(t, talk{"Please press Enter to activate this console.", "\n"}, talk{"\r\n" + prompt, probe + "\n"}, talk{probeAnswer + "\r\n", upload})
@@ -103,11 +102,11 @@ func TestConsoleFails(t *testing.T) {
 	}
 }
 
-// What a console says is not kept beyond a limit.
+// The stored output is bounded.
 func TestConsoleKeepsLittle(t *testing.T) {
 	c := &console{}
 	for range 1000 {
-		if err := c.hear([]byte(strings.Repeat("x", 1000)), 0); err != nil {
+		if err := c.received([]byte(strings.Repeat("x", 1000)), 0); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -121,10 +120,10 @@ func FuzzConsole(f *testing.F) {
 	f.Add("\x1b[")
 	f.Add(guest.BannerStart)
 	f.Fuzz(func(t *testing.T, text string) {
-		c := &console{send: func(string) error { return nil }, ship: func([]byte) {}}
+		c := &console{send: func(string) error { return nil }, upload: func([]byte) {}}
 		for i := range 4 {
 			now := time.Duration(i) * time.Second
-			if c.hear([]byte(text), now) != nil || c.look(now+promptSilence) != nil {
+			if c.received([]byte(text), now) != nil || c.answerPrompt(now+promptSilence) != nil {
 				return
 			}
 		}

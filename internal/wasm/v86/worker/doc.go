@@ -1,21 +1,18 @@
-// Package worker is the process in which a PC of the mode v86 runs: an emulator
-// (package machine), confined, with the agent in its guest at the other end of
-// a serial line.
+// Package worker is the confined process that emulates a PC for the v86 driver (package machine).
+// The guest's agent is connected to its second serial port.
 //
-// It has two modes. In ModeBoot it boots an image, gets an agent to run in it,
-// and writes the machine as it is then to its standard output. In ModeRun it
-// takes such a snapshot and speaks the agent's protocol (package wire) over its
-// standard input and output, so to the host it is an agent like any other.
+// ModeBoot boots an image, starts an agent in it, and writes a snapshot of the machine to standard
+// output. ModeRun loads such a snapshot and speaks the agent's protocol (package wire) over
+// standard input and output, like an agent.
 //
-// What it promises:
+// # Invariants
 //
-//   - No file and no network of the host is reached by the guest. What the
-//     worker reads it has opened before the guest's first instruction.
-//   - The machine runs only while something is under way: a request that has no
-//     answer yet, a program, its output, a connection. Else it stands still, and
-//     its clock is set when it goes on.
-//   - A Setup takes the machine back to the snapshot; whatever was under way is
-//     told to have ended.
-//   - It ends with its input. It ends too when the agent does not do within a
-//     time what it must: answer, or end a program that was killed.
+//   - The guest reaches no file and no network of the host. The worker opens all files that it
+//     reads before the guest's first instruction.
+//   - The machine runs only while a request is unanswered, a program runs, its output is open, or a
+//     connection is open. Otherwise it stands still, and its clock is set when it continues.
+//   - Setup resets the machine to the snapshot. Before the reply, the worker fails all pending
+//     requests, closes all channels, and reports all programs as killed.
+//   - The worker exits at the end of its input, and if the agent does not answer a request or does
+//     not end a killed program within a time limit.
 package worker

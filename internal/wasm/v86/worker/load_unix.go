@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// load maps a snapshot's state. The mapping is private and can be written to,
-// though nobody does; discard gives its memory back to the page cache.
+// load maps a snapshot's state, privately and writable, though it is never written. discard drops
+// its pages from this process; the file still has them.
 func load(f *os.File, size int64) (state []byte, discard func(), err error) {
 	state, err = unix.Mmap(int(f.Fd()), headerSize, int(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE)
 	if err != nil {

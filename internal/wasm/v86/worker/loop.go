@@ -8,37 +8,36 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/wasm/v86/machine"
 )
 
-// loop is the goroutine that a machine belongs to.
+// loop runs a machine and moves bytes between it and its host, on one goroutine.
 type loop struct {
 	m *machine.Machine
-	// input is what is sent to the guest's agent; closed when no more comes.
+	// input has the bytes for the guest's agent; closed at their end.
 	input <-chan []byte
-	// translate says what the guest gets of a piece of input. Nil: all of it.
+	// translate maps a piece of input to the bytes for the guest. Nil: identity.
 	translate func([]byte) ([]byte, error)
-	// calls are done on the loop's goroutine.
+	// calls are functions to run on the loop's goroutine.
 	calls <-chan func() error
-	// output takes what the guest's agent sends, console what the console says.
+	// output receives the bytes of the guest's agent, console those of the console.
 	output, console func([]byte) error
-	// busy tells whether the machine is to run. Nil: it always is.
+	// busy reports whether the machine must run. Nil: always.
 	busy func() bool
-	// step, if not nil, is called after each step of the machine, rest when the
-	// machine begins to stand still.
+	// step, if not nil, is called after each step of the machine, and rest when the machine pauses.
 	step func() error
 	rest func()
 
-	pending []byte
-	quiet   time.Time // since when there is nothing to do; zero: there is
-	timer   *time.Timer
+	pending   []byte
+	idleSince time.Time // since when the machine is not busy; zero: it is
+	timer     *time.Timer
 }
 
-// errEnd ends a loop without being an error.
+// errEnd ends a loop without an error.
 var errEnd = errors.New("the end")
 
-// settle is how long a machine goes on when nothing is under way any more, so
-// that it stands still after what it does behind an answer, and not in it.
-const settle = 5 * time.Millisecond
+// idleDelay is how long the machine continues after the last work in progress, so that the guest
+// finishes what follows an answer before the machine pauses.
+const idleDelay = 5 * time.Millisecond
 
-// run runs the machine until the end of its input, or an error.
+// run runs the machine until the end of input or an error.
 func (l *loop) run() error {
 	l.timer = time.NewTimer(0)
 	defer l.timer.Stop()
@@ -53,7 +52,7 @@ func (l *loop) run() error {
 	}
 }
 
-// once runs one step, or waits for something to do.
+// once runs one step, or waits for work if the machine is paused.
 func (l *loop) once() error {
 	if !l.active() {
 		l.m.Pause()
@@ -93,22 +92,23 @@ func (l *loop) once() error {
 	return l.poll()
 }
 
-// active reports whether the machine is to run.
+// active reports whether the machine must run.
 func (l *loop) active() bool {
 	if l.busy == nil || l.busy() || len(l.pending) > 0 || l.m.Channel.Waiting() > 0 {
-		l.quiet = time.Time{}
+		l.idleSince = time.Time{}
 		return true
 	}
-	if l.quiet.IsZero() {
-		l.quiet = time.Now()
+	if l.idleSince.IsZero() {
+		l.idleSince = time.Now()
 	}
-	return time.Since(l.quiet) < settle
+	return time.Since(l.idleSince) < idleDelay
 }
 
-// maxPending is how much input waits for a guest that does not take it.
+// maxPending bounds the input that the guest has not read, in bytes. Above it the loop reads no
+// further input.
 const maxPending = 4 << 20
 
-// wait waits for something to do, or until done if it is not nil.
+// wait waits for input or a call, or until done if it is not nil.
 func (l *loop) wait(done <-chan time.Time) error {
 	input := l.input
 	if len(l.pending) > maxPending {
@@ -124,7 +124,7 @@ func (l *loop) wait(done <-chan time.Time) error {
 	}
 }
 
-// poll looks for something to do.
+// poll processes input or a call, if there is any.
 func (l *loop) poll() error {
 	if len(l.pending) > maxPending {
 		return nil
@@ -153,7 +153,7 @@ func (l *loop) take(b []byte, more bool) error {
 	return nil
 }
 
-// send gives bytes to the guest's console.
+// send writes to the guest's console.
 func (l *loop) send(text string) error {
 	if n := l.m.Console.Write([]byte(text)); n < len(text) {
 		return fmt.Errorf("the guest does not read its console")

@@ -20,30 +20,29 @@ import (
 // Name is a worker's argv[0]; the driver starts it under this name.
 const Name = "sandbar-v86-worker"
 
-// The modes of a worker.
+// Modes of a worker.
 const (
 	ModeBoot = "boot"
 	ModeRun  = "run"
 )
 
-// Job is what a worker is to do.
+// Job describes a worker's task.
 type Job struct {
 	Mode    string
-	Modules string // directory of the emulator's files; "": those in the binary
-	Cache   string // directory of what has been compiled
-	Path    string // of the image to boot, or the snapshot to run
-	// Memory of the machine in bytes, and how long it may take to boot. For
-	// ModeBoot.
+	Modules string // directory of the emulator's files; "": the embedded ones
+	Cache   string // directory of compiled modules
+	Path    string // path of the image for ModeBoot, of the snapshot for ModeRun
+	// Memory of the machine in bytes, and the boot timeout. For ModeBoot.
 	Memory int64
 	Limit  time.Duration
 }
 
-// Args is the argv of a worker.
+// Args returns the argv of a worker.
 func (j Job) Args() []string {
 	return []string{Name, j.Mode, j.Modules, j.Cache, j.Path, strconv.FormatInt(j.Memory, 10), strconv.FormatInt(int64(j.Limit), 10)}
 }
 
-// parse reads the argv of a worker.
+// parse parses the argv of a worker.
 func parse(args []string) (j Job, err error) {
 	j = Job{Mode: args[1], Modules: args[2], Cache: args[3], Path: args[4]}
 	if j.Memory, err = strconv.ParseInt(args[5], 10, 64); err != nil {
@@ -54,22 +53,22 @@ func parse(args []string) (j Job, err error) {
 	return j, err
 }
 
-// IsWorker reports whether this process was started to be a worker.
+// IsWorker reports whether this process was started as a worker.
 func IsWorker() bool { return len(os.Args) == 7 && os.Args[0] == Name }
 
-// Env is the environment of workers. What the emulator executes returns every
-// millisecond by itself, so nothing need be interrupted.
+// Env returns the environment of workers. Asynchronous preemption is off, because calls into
+// WebAssembly return after about a millisecond.
 func Env() []string {
 	env := []string{"GOMAXPROCS=2", "GODEBUG=asyncpreemptoff=1,containermaxprocs=0,updatemaxprocs=0", "GOTRACEBACK=none"}
 	if root := os.Getenv("SYSTEMROOT"); runtime.GOOS == "windows" && root != "" {
-		env = append(env, "SYSTEMROOT="+root) // without it no random numbers can be had
+		env = append(env, "SYSTEMROOT="+root) // Windows needs it for random numbers
 	}
 	return env
 }
 
-// Main is the worker. It never returns.
+// Main runs the worker. It never returns.
 func Main() {
-	// Descriptor 1 speaks to the host; nothing else may ever write there.
+	// Descriptor 1 carries the protocol; other output must go to standard error.
 	out := os.Stdout
 	os.Stdout = os.Stderr
 	j, err := parse(os.Args)
@@ -83,16 +82,16 @@ func Main() {
 	os.Exit(0)
 }
 
-// Failure begins the line on a worker's standard error that says why it ends.
+// Failure begins the line on a worker's standard error with the reason for its exit.
 const Failure = "failed: "
 
-// Progress begins a line on it that tells how long a boot has taken.
+// Progress begins a line on a worker's standard error with the duration of the boot so far.
 const Progress = progress
 
 func (j Job) do(out *os.File) error {
 	debug.SetGCPercent(50)
 	ctx := context.Background()
-	pc, err := artefact.PC(j.Modules)
+	pc, err := artefact.ReadEmulator(j.Modules)
 	if err != nil {
 		return err
 	}
@@ -106,12 +105,12 @@ func (j Job) do(out *os.File) error {
 	return j.run(ctx, emulator, out)
 }
 
-// ownMemory is far more than a worker needs beside the machine's memory and
-// what the emulator reserves with it, in bytes.
+// ownMemory is the worker's own limit besides the machine's memory, in bytes. It includes the
+// address ranges that the emulator reserves, and is more than it ever needs.
 const ownMemory = 3 << 30
 
-// confined takes from this process what it does not need any more.
-func (j Job) confined(memory int64) error {
+// confine limits this process's memory and its access to files and system calls.
+func (j Job) confine(memory int64) error {
 	if err := confine.LimitData(memory + ownMemory); err != nil {
 		return err
 	}
@@ -126,10 +125,10 @@ func (j Job) boot(ctx context.Context, emulator *machine.Emulator, agent []byte,
 	if err != nil {
 		return err
 	}
-	if err := j.confined(j.Memory + image.MaxSize); err != nil {
+	if err := j.confine(j.Memory + image.MaxSize); err != nil {
 		return err
 	}
-	go func() { // whoever started this has ended
+	go func() { // exits when the parent process has exited
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		os.Exit(1)
 	}()
@@ -149,9 +148,9 @@ func (j Job) run(ctx context.Context, emulator *machine.Emulator, out *os.File) 
 	if err != nil {
 		return err
 	}
-	if err := j.confined(memory); err != nil {
+	if err := j.confine(memory); err != nil {
 		return err
 	}
-	s := &server{emulator: emulator, fresh: fresh, memory: memory, discard: discard, out: out}
+	s := &server{emulator: emulator, initial: fresh, memory: memory, discard: discard, out: out}
 	return s.serve(ctx, os.Stdin)
 }

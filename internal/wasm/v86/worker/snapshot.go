@@ -12,9 +12,10 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/wasm/v86/machine"
 )
 
-// A snapshot file is a header of headerSize bytes and the emulator's state: the
-// magic, the length of the description, the description in JSON, NULs. The
-// state begins at the border of a page, so that the file can be mapped.
+// A snapshot file is a header of headerSize bytes followed by the emulator's state. The header
+// consists of the magic, the length of the description (4 bytes, little endian), the description in
+// JSON, and NULs. headerSize is a multiple of the page size, so that the state can be mapped
+// (mmap(2)).
 const (
 	headerSize    = 4096
 	snapshotMagic = "sandbar v86 snapshot 1\n"
@@ -23,7 +24,7 @@ const (
 // description is the JSON in a snapshot's header.
 type description struct {
 	Memory  int64 // the guest's, in bytes
-	Size    int64 // of the state, in bytes
+	Size    int64 // size of the state, in bytes
 	Machine json.RawMessage
 }
 
@@ -52,8 +53,8 @@ func writeSnapshot(w io.Writer, s *machine.Snapshot, memory int64) error {
 	return err
 }
 
-// openSnapshot opens a snapshot file. The state is a mapping of the file, where
-// that can be done, of which discard gives the memory back without losing it.
+// openSnapshot opens a snapshot file. On Unix the state is a mapping of the file, and discard
+// returns its pages to the system; they are read again when needed.
 func openSnapshot(path string) (s *machine.Snapshot, memory int64, discard func(), err error) {
 	f, err := os.Open(path)
 	if err != nil {

@@ -20,9 +20,9 @@ func encoded(t *testing.T, s *machine.Snapshot, memory int64) []byte {
 	return b.Bytes()
 }
 
-// A snapshot comes back as it was, also after its memory was given back.
+// A snapshot is restored unchanged, also after discard.
 func TestSnapshotFile(t *testing.T) {
-	s := machine.Foreign(bytes.Repeat([]byte("state"), 10_000))
+	s := machine.ImportState(bytes.Repeat([]byte("state"), 10_000))
 	s.Clock = 12345 * time.Millisecond
 	path := filepath.Join(t.TempDir(), "snapshot")
 	if err := os.WriteFile(path, encoded(t, s, 64<<20), 0o600); err != nil {
@@ -40,9 +40,9 @@ func TestSnapshotFile(t *testing.T) {
 	}
 }
 
-// One that was cut, or is something else, is refused.
+// A truncated or foreign file is refused.
 func TestSnapshotDamaged(t *testing.T) {
-	good := encoded(t, machine.Foreign([]byte("state")), 64<<20)
+	good := encoded(t, machine.ImportState([]byte("state")), 64<<20)
 	change := func(at int, b byte) []byte {
 		c := bytes.Clone(good)
 		c[at] = b
@@ -63,7 +63,7 @@ func TestSnapshotDamaged(t *testing.T) {
 	}
 }
 
-// What a worker is told on its command line it understands.
+// The arguments of a worker survive encoding and parsing.
 func TestJobArgs(t *testing.T) {
 	j := Job{Mode: ModeBoot, Modules: "/m", Cache: "/c", Path: "/p", Memory: 1 << 26, Limit: time.Minute}
 	got, err := parse(j.Args())

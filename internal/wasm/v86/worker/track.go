@@ -6,10 +6,10 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/agent/wire"
 )
 
-// errGuest is a violation of the protocol by the guest, or by the host.
+// errGuest is the error for a violation of the protocol by the guest or the host.
 var errGuest = errors.New("the guest's agent broke the protocol")
 
-// The channels of a program, as in package agent.
+// Channels of a program, as in package agent.
 const (
 	channelOut = 1
 	channelErr = 2
@@ -20,19 +20,19 @@ const (
 	eintr   = 4 // as Linux numbers it
 )
 
-// track follows what is said between host and agent, to know whether anything
-// is under way: only then does the machine run.
+// track follows the conversation between host and agent, in order to know whether work is in
+// progress. The machine runs only then.
 type track struct {
-	requests map[uint32]wire.Type // that have no answer yet
-	programs map[uint32]*program  // that run, or whose output has not ended
-	killing  int                  // of both: what must come to an end soon
-	epoch    uint64               // of marks: one for each life of the machine
+	requests map[uint32]wire.Type // requests without an answer yet
+	programs map[uint32]*program  // programs that run or whose output is open, and open connections
+	killing  int                  // killed programs that have not ended
+	epoch    uint64               // of process tags; incremented at each reset
 }
 
-// program is one that was started, or a connection that was dialled.
+// program is a started program or a dialled connection.
 type program struct {
 	running bool
-	open    [3]bool // outputs that have not ended
+	open    [3]bool // outputs without end of file yet
 	killed  bool
 }
 
@@ -40,19 +40,19 @@ func newTrack() *track {
 	return &track{requests: map[uint32]wire.Type{}, programs: map[uint32]*program{}, epoch: 1}
 }
 
-// busy reports whether anything is under way.
+// busy reports whether a request, program or connection is in progress.
 func (t *track) busy() bool { return len(t.requests) > 0 || len(t.programs) > 0 }
 
-// waiting reports whether the agent owes something at once: an answer, or the
-// end of a program that was killed.
-func (t *track) waiting() bool { return len(t.requests) > 0 || t.killing > 0 }
+// answerDue reports whether the agent must respond in time: to a request, or by ending a killed
+// program.
+func (t *track) answerDue() bool { return len(t.requests) > 0 || t.killing > 0 }
 
-// epochShift is where the epoch is in a mark as the host knows it. What a
-// guest's kernel can hold is shorter.
+// epochShift is the position of the epoch in the process tags that the host sees. The tags of a
+// guest's kernel are shorter.
 const epochShift = 32
 
-// sent follows a frame of the host and returns what the guest gets; nothing if
-// the answer is known, which is then reply.
+// sent processes a frame of the host and returns the frame for the guest. If reply is not nil, it
+// is the answer, and the guest gets nothing.
 func (t *track) sent(f wire.Frame) (forward bool, out wire.Frame, reply *wire.Reply, err error) {
 	switch f.Type {
 	case wire.TypeStart, wire.TypeFS, wire.TypeDial, wire.TypeKill:
@@ -69,7 +69,7 @@ func (t *track) sent(f wire.Frame) (forward bool, out wire.Frame, reply *wire.Re
 			return false, f, nil, errGuest
 		}
 		if k.Tag>>epochShift != t.epoch {
-			return false, f, &wire.Reply{}, nil // of a life that has ended, and all with it
+			return false, f, &wire.Reply{}, nil // the tag is older than the last reset, which ended its processes
 		}
 		k.Tag &= 1<<epochShift - 1
 		f.Payload = k.Append(nil)
@@ -90,7 +90,7 @@ func (t *track) sent(f wire.Frame) (forward bool, out wire.Frame, reply *wire.Re
 	return true, f, nil, nil
 }
 
-// received follows a frame of the guest and returns what the host gets.
+// received processes a frame of the guest and returns the frame for the host.
 func (t *track) received(f wire.Frame) (wire.Frame, error) {
 	switch f.Type {
 	case wire.TypeReply:
@@ -104,7 +104,7 @@ func (t *track) received(f wire.Frame) (wire.Frame, error) {
 		if p.killed {
 			t.killing--
 		}
-		t.over(f.ID, p)
+		t.removeEnded(f.ID, p)
 	case wire.TypeClose:
 		ch, _, err := wire.DecodeChannel(f.Payload)
 		p := t.programs[f.ID]
@@ -112,7 +112,7 @@ func (t *track) received(f wire.Frame) (wire.Frame, error) {
 			return f, errGuest
 		}
 		p.open[ch] = false
-		t.over(f.ID, p)
+		t.removeEnded(f.ID, p)
 	case wire.TypeData, wire.TypeCredit:
 		if t.programs[f.ID] == nil && f.Type == wire.TypeData {
 			return f, errGuest
@@ -123,13 +123,13 @@ func (t *track) received(f wire.Frame) (wire.Frame, error) {
 	return f, nil
 }
 
-func (t *track) over(id uint32, p *program) {
+func (t *track) removeEnded(id uint32, p *program) {
 	if !p.running && !p.open[channelOut] && !p.open[channelErr] {
 		delete(t.programs, id)
 	}
 }
 
-// answered follows a Reply.
+// answered processes a Reply.
 func (t *track) answered(f wire.Frame) (wire.Frame, error) {
 	var r wire.Reply
 	kind, there := t.requests[f.ID]
@@ -156,9 +156,9 @@ func (t *track) answered(f wire.Frame) (wire.Frame, error) {
 	return f, nil
 }
 
-// end is what the host is told when the machine's life ends with all that is
-// under way, and another begins.
-func (t *track) end() []wire.Frame {
+// abort returns the frames that tell the host the end of all work in progress, and starts the next
+// epoch.
+func (t *track) abort() []wire.Frame {
 	var all []wire.Frame
 	for id := range t.requests {
 		r := wire.Reply{Failure: wire.FailProtocol, Errno: eintr}
@@ -179,13 +179,13 @@ func (t *track) end() []wire.Frame {
 	return all
 }
 
-// frames takes frames out of a stream of bytes.
+// frames splits a stream of bytes into frames.
 type frames struct{ b []byte }
 
 // add adds bytes.
 func (s *frames) add(b []byte) { s.b = append(s.b, b...) }
 
-// next is the next whole frame; ok is false if there is none yet.
+// next returns the next complete frame; ok is false if there is none.
 func (s *frames) next() (f wire.Frame, ok bool, err error) {
 	if len(s.b) < wire.HeaderSize {
 		return f, false, nil

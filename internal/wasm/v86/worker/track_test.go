@@ -39,7 +39,7 @@ func signal(id uint32, number uint8) wire.Frame {
 	return wire.Frame{Type: wire.TypeSignal, ID: id, Payload: s.Append(nil)}
 }
 
-// say has the host send a frame, hear the guest.
+// say processes a frame of the host, hear one of the guest.
 func say(t *testing.T, k *track, f wire.Frame) wire.Frame {
 	t.Helper()
 	forward, out, answer, err := k.sent(f)
@@ -60,13 +60,13 @@ func hear(t *testing.T, k *track, f wire.Frame) wire.Frame {
 
 func want(t *testing.T, k *track, busy, waiting bool) {
 	t.Helper()
-	if k.busy() != busy || k.waiting() != waiting {
-		t.Errorf("busy %v, waiting %v; want %v, %v", k.busy(), k.waiting(), busy, waiting)
+	if k.busy() != busy || k.answerDue() != waiting {
+		t.Errorf("busy %v, waiting %v; want %v, %v", k.busy(), k.answerDue(), busy, waiting)
 	}
 }
 
-// A program is under way from its start until it has ended and its output too,
-// in whatever order.
+// A program is in progress from its start until it has exited and its output is closed, in either
+// order.
 func TestProgramIsUnderWay(t *testing.T) {
 	for _, end := range [][]wire.Frame{
 		{exited(1), closed(1, channelOut), closed(1, channelErr)},
@@ -102,7 +102,7 @@ func TestRequestsAndRefusals(t *testing.T) {
 	want(t, k, false, false)
 }
 
-// A program that is killed must end; one that is only signalled need not.
+// A killed program must end in time, one with another signal need not.
 func TestKilledIsWaitedFor(t *testing.T) {
 	k := newTrack()
 	say(t, k, start(1))
@@ -118,8 +118,7 @@ func TestKilledIsWaitedFor(t *testing.T) {
 	want(t, k, true, false)
 }
 
-// Marks of one life of the machine mean nothing in the next, where they come
-// again.
+// Process tags of before a reset match no process after it, even if the guest reuses them.
 func TestMarksHaveAnEpoch(t *testing.T) {
 	k := newTrack()
 	mark := func() uint64 {
@@ -133,7 +132,7 @@ func TestMarksHaveAnEpoch(t *testing.T) {
 		return s.Tag
 	}
 	first := mark()
-	k.end()
+	k.abort()
 	second := mark()
 	if first == second || first&(1<<epochShift-1) != 5 {
 		t.Errorf("marks %#x and %#x", first, second)
@@ -148,7 +147,7 @@ func TestMarksHaveAnEpoch(t *testing.T) {
 	}
 }
 
-// When a machine's life ends, everybody who waits is told.
+// A reset answers all pending requests and ends all programs for the host.
 func TestEndTellsAll(t *testing.T) {
 	k := newTrack()
 	say(t, k, start(1))
@@ -157,7 +156,7 @@ func TestEndTellsAll(t *testing.T) {
 	say(t, k, wire.Frame{Type: wire.TypeFS, ID: 2})
 	say(t, k, start(3))
 	got := map[uint32][]wire.Type{}
-	for _, f := range k.end() {
+	for _, f := range k.abort() {
 		got[f.ID] = append(got[f.ID], f.Type)
 		switch f.Type {
 		case wire.TypeReply:
@@ -179,7 +178,7 @@ func TestEndTellsAll(t *testing.T) {
 	want(t, k, false, false)
 }
 
-// What no agent may say ends it.
+// A violation of the protocol by the guest is an error.
 func TestViolations(t *testing.T) {
 	for name, f := range map[string]wire.Frame{
 		"an answer to nothing":   reply(9, wire.Reply{}),
@@ -207,7 +206,7 @@ func TestViolations(t *testing.T) {
 	}
 }
 
-// Frames come out of a stream whole, however it is cut.
+// Frames are decoded from a stream with any boundaries between reads.
 func TestFrames(t *testing.T) {
 	var stream []byte
 	for id := range uint32(5) {

@@ -1,4 +1,4 @@
-# What the sandbox's Python has instead of threads, sockets and processes.
+# Replaces Python's modules that need threads, sockets or processes in this sandbox.
 import errno
 import os
 import posix
@@ -75,7 +75,7 @@ def lstat(path, *, dir_fd=None):
 
 
 def chdir(path):
-    # The C library would only append what it is given.
+    # wasi-libc would only append the path to the working directory.
     _with_path(posix.chdir, path, os.path.realpath(os.fsdecode(path)))
 
 
@@ -124,8 +124,8 @@ def patch_subprocess(module):
     PIPE, STDOUT, DEVNULL = module.PIPE, module.STDOUT, module.DEVNULL
 
     class Popen:
-        """A program of this sandbox. It runs to its end when it is started, or,
-        with stdin=PIPE, when its input has been given; nothing runs beside it."""
+        """A program of this sandbox. It runs until it ends when it is created, or,
+        with stdin=PIPE, when its input is complete; nothing runs concurrently."""
 
         def __init__(self, args, bufsize=-1, executable=None, stdin=None, stdout=None, stderr=None,
                      preexec_fn=None, close_fds=True, shell=False, cwd=None, env=None,
@@ -261,7 +261,7 @@ def patch_selector_events(module):
     import time
 
     class Selector(selectors._BaseSelectorImpl):
-        # Nothing can wake a loop but time, and files, which are always ready.
+        # Only timers can wake a loop: files are always ready.
         def select(self, timeout=None):
             ready = [(key, key.events) for key in list(self.get_map().values())]
             if ready:
@@ -289,7 +289,7 @@ def patch_selector_events(module):
 
 def patch_base_events(module):
     def run_in_executor(self, executor, func, *args):
-        # Without threads it runs now.
+        # Without threads, the function runs immediately.
         self._check_closed()
         future = self.create_future()
         try:

@@ -1,6 +1,6 @@
-# Run by Python at its start, before the program. It does what WASI has no means
-# for: the working directory; and has modules patched when they are imported,
-# by _sandbar.py, which is loaded only then.
+# Python runs this file before the program. It sets the working directory, which
+# WASI does not have, and patches some modules when they are imported, with
+# _sandbar.py, which is loaded only then.
 import os
 import sys
 
@@ -28,14 +28,14 @@ def _start():
 
     patched = {"asyncio.selector_events", "asyncio.base_events", "asyncio.unix_events",
                "socket", "subprocess"}
-    # modules that this Python lacks, and that are looked for late: when a pool
-    # is made, say
+    # modules that this Python lacks, and that are imported late, such as when a
+    # pool is created
     absent = {"concurrent.futures.thread": "WebAssembly has no threads in this sandbox",
               "concurrent.futures.process": "Python cannot fork in this sandbox"}
 
     class Finder:
-        # finds a module as the finders behind it do, and patches it when it
-        # has been executed
+        # finds a module by means of the following finders, and patches the module
+        # after its execution
         @staticmethod
         def find_spec(name, path=None, target=None):
             if name in absent:

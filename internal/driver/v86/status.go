@@ -10,9 +10,9 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/wasm/v86/worker"
 )
 
-// speech is what a worker says about itself on its standard error: how far it
-// is, which is passed on, and why it ends. Nothing of a guest is in it.
-type speech struct {
+// statusLines reads the standard error of a worker: lines of progress during a boot, and the reason
+// for which the worker exits. No output of a guest is in it.
+type statusLines struct {
 	progress func(text string)
 	log      *slog.Logger
 
@@ -21,11 +21,11 @@ type speech struct {
 	failure string
 }
 
-// maxLine is how much of a line is kept.
+// maxLine is the number of bytes kept of one line.
 const maxLine = 1000
 
-// Write takes what the worker says. It never fails.
-func (s *speech) Write(b []byte) (int, error) {
+// Write reads a part of the worker's standard error. It never fails.
+func (s *statusLines) Write(b []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := len(b)
@@ -41,21 +41,21 @@ func (s *speech) Write(b []byte) (int, error) {
 	return n, nil
 }
 
-func (s *speech) say(line string) {
+func (s *statusLines) say(line string) {
 	if seconds, ok := strings.CutPrefix(line, worker.Progress); ok {
 		s.progress("booting the image: " + seconds)
 	} else if text, ok := strings.CutPrefix(line, worker.Failure); ok {
 		s.failure = text
-		s.log.Warn("a machine has ended", "reason", text)
+		s.log.Warn("a machine has stopped", "reason", text)
 	}
 }
 
-// explain returns the reason that the worker gave for its end, else err.
-func (s *speech) explain(err error) error {
+// explain returns the worker's own reason for its exit as an error, or err if it gave none.
+func (s *statusLines) explain(err error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.failure == "" {
 		return err
 	}
-	return sandbar.Errorf(sandbar.Unavailable, "the machine does not run: %s", s.failure)
+	return sandbar.Errorf(sandbar.Unavailable, "the machine has stopped: %s", s.failure)
 }

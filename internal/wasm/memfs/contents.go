@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// ReadFile returns the contents of a regular file.
+// ReadFile returns the content of a regular file.
 func (f *FS) ReadFile(cwd, path string) ([]byte, error) {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
@@ -25,7 +25,7 @@ func (f *FS) ReadFile(cwd, path string) ([]byte, error) {
 	return b, nil
 }
 
-// WriteFile makes a file, or replaces the contents of one that is there.
+// WriteFile creates a file or replaces the content of an existing one.
 func (f *FS) WriteFile(cwd, path string, data []byte, perm fs.FileMode) error {
 	h, err := f.OpenFile(cwd, path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, perm)
 	if err != nil {

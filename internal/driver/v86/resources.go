@@ -14,11 +14,12 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/wasm/v86/worker"
 )
 
-// undoTimeout bounds the removal of a sandbox that could not be completed.
+// undoTimeout bounds the removal of a sandbox whose creation failed, and the exit of a worker that
+// has booted an image.
 const undoTimeout = 10 * time.Second
 
-// box is what one sandbox consists of on the host: one process.
-type box struct {
+// resources is one sandbox on the host: a worker process.
+type resources struct {
 	d  *Driver
 	id sandbar.ID
 
@@ -30,7 +31,7 @@ type box struct {
 // sandbox is a driver.Sandbox that can also be reset.
 type sandbox struct {
 	*client.Sandbox
-	b   *box
+	b   *resources
 	env map[string]string
 }
 
@@ -40,26 +41,26 @@ var (
 	_ driver.CurrentMemory = (*sandbox)(nil)
 )
 
-// make starts the worker with a snapshot. On error the caller calls discard.
-func (b *box) make(ctx context.Context, snapshot string, env map[string]string) (driver.Sandbox, error) {
-	said := &speech{progress: func(string) {}, log: b.d.log}
+// make starts the worker with a snapshot. On an error the caller must call discard.
+func (b *resources) make(ctx context.Context, snapshot string, env map[string]string) (driver.Sandbox, error) {
+	status := &statusLines{progress: func(string) {}, log: b.d.log}
 	job := worker.Job{Mode: worker.ModeRun, Modules: b.d.snaps.modules, Cache: b.d.snaps.compiled(), Path: snapshot}
-	p, err := child.Start(job.Args(), worker.Env(), said)
+	p, err := child.Start(job.Args(), worker.Env(), status)
 	if err != nil {
 		return nil, err
 	}
 	b.worker = p
-	// Where pipes have no deadlines, only the worker's end ends a wait.
+	// On systems without deadlines for pipes, only the worker's exit ends a blocked read.
 	defer context.AfterFunc(ctx, p.Kill)()
 	c, err := client.New(ctx, p.Conn(), client.Options{Destroy: b.destroy, Enforced: b.d.caps.Enforced})
 	if err != nil {
-		return nil, said.explain(err)
+		return nil, status.explain(err)
 	}
 	return &sandbox{c, b, env}, nil
 }
 
 // destroy ends the worker.
-func (b *box) destroy(ctx context.Context) error {
+func (b *resources) destroy(ctx context.Context) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.gone {
@@ -76,16 +77,16 @@ func (b *box) destroy(ctx context.Context) error {
 	return nil
 }
 
-// discard removes what there is of a sandbox that could not be completed.
-func (b *box) discard(ctx context.Context) {
+// discard removes a sandbox whose creation failed.
+func (b *resources) discard(ctx context.Context) {
 	clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 	defer cancel()
 	if err := b.destroy(clean); err != nil {
-		b.d.log.Error("a sandbox that failed could not be removed", "sandbox", b.id, "error", err)
+		b.d.log.Error("a sandbox whose creation failed could not be removed", "sandbox", b.id, "error", err)
 	}
 }
 
-// Start starts a program with the sandbox's environment and its own.
+// Start starts a program. Its environment is the sandbox's, overridden by c.Env.
 func (s *sandbox) Start(ctx context.Context, c sandbar.Cmd, std driver.Stdio) (driver.Process, error) {
 	if len(s.env) > 0 {
 		env := maps.Clone(s.env)
@@ -95,11 +96,11 @@ func (s *sandbox) Start(ctx context.Context, c sandbar.Cmd, std driver.Stdio) (d
 	return s.Sandbox.Start(ctx, c, std)
 }
 
-// Reset takes the machine back to the snapshot it began as.
+// Reset ends every program and restores the snapshot from which the machine started.
 func (s *sandbox) Reset(ctx context.Context) error {
 	_, _, err := s.Setup(ctx, &wire.Setup{})
 	return err
 }
 
-// MemoryUsed is how much of its memory the machine uses now, in bytes.
+// CurrentMemory returns the memory that the guest uses, in bytes.
 func (s *sandbox) CurrentMemory(ctx context.Context) (int64, error) { return s.Usage(ctx) }

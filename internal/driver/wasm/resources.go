@@ -36,8 +36,8 @@ func plan(s sandbar.Spec) *worker.Setup {
 	return w
 }
 
-// box is one sandbox on the host: a worker process, which ends its own runners.
-type box struct {
+// resources is one sandbox on the host: a worker process, which ends its own runners.
+type resources struct {
 	d     *Driver
 	id    sandbar.ID
 	setup *worker.Setup
@@ -50,7 +50,7 @@ type box struct {
 // sandbox is a driver.Sandbox that can also be reset.
 type sandbox struct {
 	*client.Sandbox
-	b *box
+	b *resources
 }
 
 var (
@@ -60,7 +60,7 @@ var (
 )
 
 // make starts the worker and makes it build the sandbox. On an error the caller must call discard.
-func (b *box) make(ctx context.Context, compiled string) (driver.Sandbox, error) {
+func (b *resources) make(ctx context.Context, compiled string) (driver.Sandbox, error) {
 	p, err := child.Start(worker.Args(compiled, b.d.cache.modules), worker.Env(), nil)
 	if err != nil {
 		return nil, err
@@ -82,7 +82,7 @@ func (b *box) make(ctx context.Context, compiled string) (driver.Sandbox, error)
 
 // destroy ends the worker, which first ends its runners, so that no process is left when the worker
 // has exited. A worker that does not exit is killed together with them.
-func (b *box) destroy(ctx context.Context) error {
+func (b *resources) destroy(ctx context.Context) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.gone {
@@ -100,11 +100,11 @@ func (b *box) destroy(ctx context.Context) error {
 }
 
 // discard removes a sandbox whose creation failed.
-func (b *box) discard(ctx context.Context) {
+func (b *resources) discard(ctx context.Context) {
 	clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 	defer cancel()
 	if err := b.destroy(clean); err != nil {
-		b.d.log.Error("a sandbox that failed could not be removed", "sandbox", b.id, "error", err)
+		b.d.log.Error("a sandbox whose creation failed could not be removed", "sandbox", b.id, "error", err)
 	}
 }
 
@@ -117,5 +117,5 @@ func (s *sandbox) Reset(ctx context.Context) error {
 	return err
 }
 
-// MemoryUsed is what files and programs of the sandbox hold now, in bytes.
+// CurrentMemory returns the memory that files and programs of the sandbox use, in bytes.
 func (s *sandbox) CurrentMemory(ctx context.Context) (int64, error) { return s.Sandbox.Usage(ctx) }
