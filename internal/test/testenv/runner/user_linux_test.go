@@ -55,7 +55,8 @@ func TestSurvivorsAreFoundAndKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []string{strconv.Itoa(cmd.Process.Pid) + ` (sleep) "sleep 600"`}
-	if diff := cmp.Diff(want, h.survivors(1, 0)); diff != "" {
+	// The kernel sets /proc/PID/cmdline a moment after execve(2) has closed the pipe that Start reads.
+	if diff := cmp.Diff(want, h.survivors(1, time.Second)); diff != "" {
 		t.Errorf("survivors (-want +got):\n%s", diff)
 	}
 	if err := cmd.Wait(); err == nil || err.Error() != "signal: killed" {
