@@ -75,6 +75,7 @@ type Harness struct {
 type group struct {
 	name  string
 	cases []testCase
+	probe func(*C) // examines the driver before the cases; may be nil
 }
 
 // testCase tests one requirement.
@@ -86,19 +87,19 @@ type testCase struct {
 
 func groups() []group {
 	return []group{
-		{"abilities", append(abilityCases(), imageCases()...)},
-		{"lifecycle", lifecycleCases()},
-		{"streams", streamCases()},
-		{"endings", endingCases()},
-		{"trees", treeCases()},
-		{"warm", warmCases()},
-		{"limits", limitCases()},
-		{"files", fileCases()},
-		{"dial", dialCases()},
-		{"outbound", outboundCases()},
-		{"races", raceCases()},
-		{"daemon", daemonCases()},
-		{"escape", escapeCases()},
+		{name: "abilities", cases: append(abilityCases(), imageCases()...)},
+		{name: "lifecycle", cases: lifecycleCases()},
+		{name: "streams", cases: streamCases()},
+		{name: "endings", cases: endingCases()},
+		{name: "trees", cases: treeCases()},
+		{name: "warm", cases: warmCases(), probe: probeWarm},
+		{name: "limits", cases: limitCases()},
+		{name: "files", cases: fileCases()},
+		{name: "dial", cases: dialCases()},
+		{name: "outbound", cases: outboundCases()},
+		{name: "races", cases: raceCases()},
+		{name: "daemon", cases: daemonCases()},
+		{name: "escape", cases: escapeCases()},
 	}
 }
 
@@ -211,7 +212,6 @@ func (s *suite) setUp(t *testing.T) {
 				break
 			}
 		}
-		s.probeWarm(c)
 	})
 }
 
@@ -259,6 +259,14 @@ func (s *suite) host(dir string) driver.Host {
 func (s *suite) group(t *testing.T, g group) {
 	before := s.look("")
 	d, done := s.newDriver(t)
+	if g.probe != nil {
+		c := &C{s: s, d: d, ctx: context.Background()}
+		c.guard(func() { g.probe(c) })
+		c.cleanUp()
+		if msg := c.failed(); msg != "" {
+			t.Error(msg)
+		}
+	}
 	for _, c := range g.cases {
 		t.Run(c.name, func(t *testing.T) { s.runCase(t, d, g.name+"/"+c.name, c) })
 	}

@@ -133,7 +133,7 @@ func (c *C) tryTemplate(t driver.Template) error {
 }
 
 // probeWarm forks one sandbox of every kind and records why a kind is not possible.
-func (s *suite) probeWarm(c *C) {
+func probeWarm(c *C) {
 	for _, k := range warmKinds() {
 		t, err := k.prepare(c.ctx, c.d, k.spec(c))
 		if err == nil {
@@ -142,7 +142,7 @@ func (s *suite) probeWarm(c *C) {
 		switch sandbar.CodeOf(err) {
 		case "":
 		case sandbar.Unsupported, sandbar.NotFound:
-			s.warm[k.name] = "the driver has no " + k.name
+			c.s.warm[k.name] = "the driver has no " + k.name
 		default:
 			c.ok(err, "a fork of %s", k.name)
 		}

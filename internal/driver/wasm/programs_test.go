@@ -180,13 +180,13 @@ func put(t testing.TB, b driver.Sandbox, path, text string) {
 }
 
 func TestJavaScriptPrograms(t *testing.T) {
-	testenv.Need(t, testenv.Node)
+	testenv.Need(t, testenv.Node, testenv.Once)
 	languageTest{archive: "testdata/javascript.txtar", command: "node", interpreter: "/usr/bin/node", extension: ".js", module: ".mjs", atLeast: 60,
 		differ: map[string]string{}}.run(t)
 }
 
 func TestPythonPrograms(t *testing.T) {
-	testenv.Need(t, testenv.Python)
+	testenv.Need(t, testenv.Python, testenv.Once)
 	languageTest{archive: "testdata/python.txtar", command: "python3", interpreter: "/usr/bin/python3", extension: ".py", atLeast: 100,
 		differ: map[string]string{}}.run(t)
 }

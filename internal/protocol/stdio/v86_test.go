@@ -45,6 +45,7 @@ func asMode(c *engine.Config) {
 // TestV86Transcripts plays testdata/v86/*.txtar against a PC. The very first run boots it; later
 // ones start from its snapshot.
 func TestV86Transcripts(t *testing.T) {
+	testenv.Need(t, testenv.Once)
 	wiretest.Protocol{
 		Patience: 5 * time.Minute,
 		Serve: func(t *testing.T, _ string) wiretest.Dial {

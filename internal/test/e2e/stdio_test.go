@@ -295,7 +295,7 @@ func TestStdioMachineUsage(t *testing.T) {
 		{nil, "--mode v86 needs --disk-image"},
 		{[]string{"--disk-image", ""}, "--mode v86 needs --disk-image"},
 		{[]string{"--disk-image", "/no/such/image"}, "no such file"},
-		{[]string{"--disk-image", s.config}, "not an image this program knows"},
+		{[]string{"--disk-image", s.config}, "it is of none of the known types"},
 		{[]string{"--disk-image", "/dev/null"}, "neither a file nor a directory"},
 		{[]string{"--disk-image", t.TempDir()}, "a directory without a kernel"},
 		{[]string{"--disk-image", image, "--memory-limit", "8"}, "16 to 2048 MB"},
