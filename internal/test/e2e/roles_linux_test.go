@@ -110,7 +110,7 @@ func TestEscapeSuiteRolesGuest(t *testing.T) {
 		roles, cases, contained = append(roles, "user-cgroup-warm"), "20-*,31-memory,32-memfd,61-*,62-*", 5
 	}
 	results, err := qemu.Run(ctx, qemu.Guest{Cgroups: guestplan.V2, Shares: map[string]string{"/test": dir}, Commands: []guestplan.Command{{
-		Args: []string{"/test/sandbar", "escape-suite", "--driver", "native", "--role", strings.Join(roles, ","), "--json", "--run", cases},
+		Args:    []string{"/test/sandbar", "escape-suite", "--driver", "native", "--role", strings.Join(roles, ","), "--json", "--run", cases},
 		Env:     []string{"PATH=/usr/bin:/bin", "HOME=/tmp", "TMPDIR=/tmp", "SANDBAR_RUNTIME_DIR=/tmp/run", "SANDBAR_STATE_DIR=/tmp/state"},
 		Cgroup:  "/system.slice/sandbar.service",
 		Timeout: 4 * time.Minute,
