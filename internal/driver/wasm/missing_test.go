@@ -39,7 +39,7 @@ func TestWhatThereIsNotIsSaid(t *testing.T) {
 		}
 		r := run(t, box, "", sandbar.Cmd{Args: []string{c.command, flag, c.program}})
 		if r.Exit == 0 || r.result.Outcome != sandbar.Exited || !strings.Contains(r.stderr, c.want) {
-			t.Errorf("%s: exit code %d, want %q on stderr:\n%s", c.program, r.Exit, c.want, r.stderr)
+			t.Errorf("%s: %v after %v, exit code %d, want %q on stderr:\n%s", c.program, r.result.Outcome, r.result.Duration, r.Exit, c.want, r.stderr)
 		}
 	}
 }
