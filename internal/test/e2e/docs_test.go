@@ -350,12 +350,19 @@ func (s *session) console(text string) error {
 			n++
 		}
 		command := strings.ReplaceAll(strings.Join(lines[:n], "\n"), "\n> ", "\n")
-		output, _, err := s.source(command+"\n", false)
-		if err != nil {
-			return err
-		}
-		if want := strings.Join(lines[n:], "\n"); !sessionPattern(want).MatchString(strings.TrimSuffix(output, "\n")) {
-			return fmt.Errorf("%s\nprinted:\n%s\nwant:\n%s", command, output, want)
+		want := strings.Join(lines[n:], "\n")
+		for end := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+			output, _, err := s.source(command+"\n", false)
+			if err != nil {
+				return err
+			}
+			if sessionPattern(want).MatchString(strings.TrimSuffix(output, "\n")) {
+				break
+			}
+			// A background process prints when it gets to it.
+			if !strings.HasPrefix(command, "sandbar logs ") || time.Now().After(end) {
+				return fmt.Errorf("%s\nprinted:\n%s\nwant:\n%s", command, output, want)
+			}
 		}
 	}
 	return nil
