@@ -24,6 +24,9 @@ const v86Machines = "v86/machines"
 // readable by everyone, and leaves out those that are there.
 func CopyMachines(cache, to string) error {
 	found, err := filepath.Glob(filepath.Join(cache, filepath.FromSlash(v86Machines), "*.snapshot"))
+	if err == nil && len(found) > 0 {
+		err = os.MkdirAll(to, 0o755)
+	}
 	for _, from := range found {
 		err = errors.Join(err, copyOnce(from, filepath.Join(to, filepath.Base(from))))
 	}

@@ -1,3 +1,3 @@
-# wants output
-(sleep 0.05; echo late) &
+# A process that outlives the shell holds its output open.
 echo early
+(sleep 30; echo late) &
