@@ -290,9 +290,8 @@ func (s *suite) runCase(t *testing.T, d driver.Driver, name string, tc testCase)
 			return
 		}
 	}
-	if s.h.later(name) && !testenv.Long() {
-		t.Log("not run: it is left to make test-all")
-		return
+	if s.h.later(name) {
+		testenv.Need(t, testenv.TestAll)
 	}
 	c := s.play(t.Context(), d, name, tc)
 	for _, l := range c.logs {

@@ -170,9 +170,8 @@ func TestMachineDies(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if name == "crashed" && !testenv.Long() {
-				t.Log("not run: it takes the machine's patience, and is left to make test-all")
-				return
+			if name == "crashed" { // it takes as long as the agent's timeout
+				testenv.Need(t, testenv.TestAll)
 			}
 			box := newBox(t)
 			p, err := box.Start(t.Context(), sandbar.Cmd{Args: []string{"sleep", "100000"}}, driver.Stdio{})
@@ -197,10 +196,7 @@ func TestMachineDies(t *testing.T) {
 // An image without the guest program, but with a shell on its console, gets it by upload. The image
 // boots once; later runs of the test use its snapshot.
 func TestPlainShell(t *testing.T) {
-	if !testenv.Long() {
-		t.Log("not run: it is left to make test-all")
-		return
-	}
+	testenv.Need(t, testenv.TestAll)
 	options := testOptions(t)
 	options[OptionImage] = plainImage(t)
 	d := newDriver(t, options)

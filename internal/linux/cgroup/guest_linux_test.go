@@ -58,9 +58,8 @@ func TestGuest(t *testing.T) {
 		{"v1", guestplan.V1, testenv.CgroupV1.Met, []guestplan.Command{run(limits, "", 0)}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if tt.tested() && !testenv.Long() {
-				t.Log("not run: the tests called TestHost have run on this host")
-				return
+			if tt.tested() { // by the tests called TestHost on this host
+				testenv.Need(t, testenv.TestAll)
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 			defer cancel()

@@ -314,7 +314,7 @@ func (j *jsonReader) unicodeEscape(b []byte) (int, error) {
 	return utf8.EncodeRune(b, r), nil
 }
 
-// hex reads \uXXXX.
+// hex reads an escape: \u and four hexadecimal digits.
 func (j *jsonReader) hex() (rune, error) {
 	if err := j.must(6); err != nil {
 		return 0, err

@@ -30,10 +30,8 @@ func TestFathomOver(t *testing.T) {
 func TestExecutorOver(t *testing.T) {
 	for _, b := range boundaries() {
 		t.Run(b.name, func(t *testing.T) {
-			if !testenv.Long() { // internal/protocol/executor has the short form
-				return
-			}
-			testenv.Need(t, append(b.needs, testenv.PyKoyeb)...)
+			// internal/protocol/executor has the short form.
+			testenv.Need(t, append(b.needs, testenv.TestAll, testenv.PyKoyeb)...)
 			for mode, least := range map[string]int{"sync": 47, "async": 47} {
 				x := newExecutor(t, nil, b.environ(t)...)
 				runChecks(t, mode, least, "EXECUTOR_URL=http://"+x.addr, "EXECUTOR_PROXY="+x.proxy, "EXECUTOR_SECRET="+x.secret)
@@ -46,10 +44,8 @@ func TestExecutorOver(t *testing.T) {
 func TestIIIOver(t *testing.T) {
 	for _, b := range boundaries() {
 		t.Run(b.name, func(t *testing.T) {
-			if !testenv.Long() { // internal/protocol/iii has the short form
-				return
-			}
-			testenv.Need(t, append(b.needs, testenv.NpmIII, testenv.PyIII)...)
+			// internal/protocol/iii has the short form.
+			testenv.Need(t, append(b.needs, testenv.TestAll, testenv.NpmIII, testenv.PyIII)...)
 			// docker has a quarter of the disk in /tmp, where the largest file goes.
 			d, url := iiiDaemon(t, t.TempDir(), append(append(iiiEnviron(), "SANDBAR_LIMITS_DEFAULT_DISK=1200MiB"), b.environ(t)...)...)
 			checks := []string{"lifecycle", "exec", "files", "channels", "large", "aborted", "errors", "concurrent", "functions", "reconnect"}

@@ -41,6 +41,13 @@ var (
 		}
 		return nil
 	})
+	// TestAll: the run includes the tests that are too long for "make test".
+	TestAll = require("TestAll", "run \"make test-all\"", func() error {
+		if !Long() {
+			return errors.New("the test is too long for \"make test\"")
+		}
+		return nil
+	})
 	// UserNS: this user can create user namespaces.
 	UserNS = require("UserNS", "allow user namespaces (sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone, "+
 		"kernel.apparmor_restrict_unprivileged_userns; in a container, its seccomp profile)", checkUserNS)

@@ -67,7 +67,8 @@ func Need(t testing.TB, reqs ...Requirement) {
 	}
 }
 
-// Long reports whether tests include their long cases: "make test-all" sets TESTENV_LONG.
+// Long reports whether tests include their long cases: "make test-all" sets TESTENV_LONG. A whole
+// test or subtest that needs it calls Need with TestAll, so that its skip is counted.
 func Long() bool { return os.Getenv("TESTENV_LONG") != "" }
 
 // Find returns the requirement called name.
@@ -82,7 +83,7 @@ func Find(name string) (Requirement, bool) {
 
 // All returns all requirements.
 func All() []Requirement {
-	return []Requirement{Linux, Root, NonRoot, Once, UserNS, CgroupV1, CgroupV2, TUN,
+	return []Requirement{Linux, Root, NonRoot, Once, TestAll, UserNS, CgroupV1, CgroupV2, TUN,
 		Python, Node, Npm, Elixir, Bubblewrap, Runc, Runsc, Crun, Docker, DockerCLI, Dpkg, Nfpm, QEMU, DebianImage, NpmWS, PyWebsockets, PyKoyeb, Curl, JQ, NpmIII, PyIII, PyWheels, Git, CC, SQLite, GoTool, WasmModules, V86, ShellSuites}
 }
 

@@ -38,7 +38,7 @@ func EscapeLength(p []byte) (n int, ok bool) {
 	return 12, isUnit && low >= 0xDC00 && low <= 0xDFFF
 }
 
-// escapedUnit reads an escape \uXXXX.
+// escapedUnit reads an escape: \u and four hexadecimal digits.
 func escapedUnit(p []byte) (uint64, bool) {
 	if len(p) < 6 || p[0] != '\\' || p[1] != 'u' {
 		return 0, false

@@ -100,8 +100,8 @@ func (p *Pool) Over(t *testing.T, cases []Case) {
 	}
 	for _, b := range backends()[1:] {
 		t.Run(b.name, func(t *testing.T) {
-			if b.later && !testenv.Long() {
-				return
+			if b.later {
+				testenv.Need(t, testenv.TestAll)
 			}
 			testenv.Need(t, b.needs...)
 			for _, c := range cases {

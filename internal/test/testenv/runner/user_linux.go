@@ -143,6 +143,7 @@ func (h *home) command(ctx context.Context, lane int, name string, args ...strin
 		"TESTENV_SKIPS=" + h.own(lane, "skips"),
 		"TESTENV_PREBUILT=1",
 		"TESTENV_BESIDE=" + beside,
+		"TESTENV_LONG=" + os.Getenv("TESTENV_LONG"),
 	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
 	return cmd
@@ -181,8 +182,10 @@ func (h *home) pass(s *suite, golden []allowance, w io.Writer) *pass {
 		tally: t,
 		runs:  dependsOnUser,
 		command: func(ctx context.Context, lane int, p *testedPackage, args ...string) *exec.Cmd {
-			// Root's tests may have booted machines since. If one cannot be copied, it boots again.
-			_ = testenv.CopyMachines(testenv.Cache(), h.path("cache", "v86", "machines"))
+			// Root's tests may have booted machines since.
+			if err := testenv.CopyMachines(testenv.Cache(), h.path("cache", "v86", "machines")); err != nil {
+				t.problem("copying the machines that root's tests have booted: %v", err)
+			}
 			cmd := h.command(ctx, lane, p.binary, args...)
 			cmd.Dir = h.path("src", p.dir)
 			return cmd
