@@ -5,6 +5,8 @@ import (
 	"os/exec"
 	"strings"
 	"syscall"
+
+	"github.com/sandbar-dev/sandbar/internal/test/testenv"
 )
 
 // readFacts reads the facts of this host.
@@ -17,6 +19,7 @@ func readFacts() facts {
 		memoryOnV1:      memoryOnV1(),
 		cgroupReadOnly:  readOnly("/sys/fs/cgroup") || readOnly("/sys/fs/cgroup/memory"),
 		noTUN:           !exists("/dev/net/tun"),
+		long:            testenv.Long(),
 	}
 }
 

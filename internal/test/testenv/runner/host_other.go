@@ -8,10 +8,12 @@ import (
 	"io"
 	"os/exec"
 	"path/filepath"
+
+	"github.com/sandbar-dev/sandbar/internal/test/testenv"
 )
 
 // readFacts reads the facts of this host.
-func readFacts() facts { return facts{missing: missingTools()} }
+func readFacts() facts { return facts{missing: missingTools(), long: testenv.Long()} }
 
 // commonUmask does nothing.
 func commonUmask() {}

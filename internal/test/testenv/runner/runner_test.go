@@ -179,9 +179,9 @@ func TestGoldenFile(t *testing.T) {
 			t.Errorf("no host at all may lack %s: it need not be a requirement", r.Name)
 		}
 	}
-	// On a machine where everything could be had, root's pass lacks nothing
+	// On a machine where everything could be had, root's pass of "make test-all" lacks nothing
 	// but the other user, whatever the version of its cgroups.
-	full := facts{root: true, linux: true}
+	full := facts{root: true, linux: true, long: true}
 	for _, v1 := range []bool{false, true} {
 		full.memoryOnV1 = v1
 		var may []string

@@ -23,6 +23,7 @@ type facts struct {
 	memoryOnV1      bool              // the memory controller is on a version 1 hierarchy
 	cgroupReadOnly  bool              // the cgroup file systems are mounted read-only
 	noTUN           bool              // there is no /dev/net/tun
+	long            bool              // "make test-all" runs
 }
 
 // conditions are the conditions of skips.golden.
@@ -36,6 +37,7 @@ var conditions = map[string]func(requirement string, f facts) bool{
 	"no-cgroup-v1":     func(_ string, f facts) bool { return !f.memoryOnV1 },
 	"cgroup-read-only": func(_ string, f facts) bool { return f.cgroupReadOnly },
 	"no-tun":           func(_ string, f facts) bool { return f.noTUN },
+	"not-all":          func(_ string, f facts) bool { return !f.long },
 }
 
 func readGolden(path string) ([]allowance, error) {
