@@ -61,7 +61,7 @@ type Result struct {
 	ExitCode int
 	// Signal is the number of the signal that ended the program; 0 for none.
 	Signal int
-	// Duration is the wall-clock time from the program's start to its end.
+	// Duration is the wall-clock time from the request to start the program to its end.
 	Duration time.Duration
 	// CPUTime is the user and system time of the program and its descendants.
 	CPUTime time.Duration

@@ -37,6 +37,8 @@ type RecorderOptions struct {
 	MaxOutput int64
 	// Caps returns the facts about the driver of a name; "" is the engine's first. Required.
 	Caps func(driver string) driver.Caps
+	// Version is as in Rules.
+	Version string
 	// Failed is called with the error if an execution cannot be recorded. The execution's result
 	// does not change. Required.
 	Failed func(error)
@@ -122,7 +124,7 @@ func (r *Recorder) Record(j sandbar.Job, next engine.Sink) (engine.Sink, func(sa
 func (r *Recorder) artifact(j sandbar.Job, c *capture, result sandbar.Result, err error) artifact {
 	caps := r.o.Caps(j.Spec.Driver)
 	a := artifact{Language: j.Language, Code: j.Code}
-	m := newMeta(caps, j.Language, j.Spec.Limits, r.o.MaxOutput)
+	m := newMeta(caps, r.o.Version, j.Language, j.Spec.Limits, r.o.MaxOutput)
 	if err == nil {
 		x := newResult(result, c, m, j.Spec.Limits)
 		a.Result = &x

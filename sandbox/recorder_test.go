@@ -24,8 +24,9 @@ func newTestRecorder(t *testing.T, store, dir string) *Recorder {
 	t.Helper()
 	code := config.Code{Store: store, Artifacts: dir}
 	r, err := NewRecorder(RecorderOptions{Dir: code.Executions(), FailedOnly: store == config.StoreOnError, MaxOutput: 5,
-		Caps:   func(name string) driver.Caps { return driver.Caps{Name: name, Boundary: driver.BoundaryWasm} },
-		Failed: func(err error) { t.Error(err) }})
+		Caps:    func(name string) driver.Caps { return driver.Caps{Name: name, Boundary: driver.BoundaryWasm} },
+		Version: "1.2.3",
+		Failed:  func(err error) { t.Error(err) }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -138,7 +139,7 @@ func TestArtifact(t *testing.T) {
 	want := []map[string]any{
 		{"timestamp": "2026-01-02T02:04:05.000678Z", "language": "python", "code": "print('<&>')", "error": nil,
 			"result": map[string]any{"stdout": "12345\n... (output truncated)\n", "stderr": "", "exit_code": 1.0, "duration": 0.0, "truncated": true, "timed_out": false,
-				"meta": map[string]any{"runtime": "wasm", "boundary": "wasm", "language": "python", "versions": map[string]any{"sandbar": ownVersion()}, "outcome": "exited", "truncated": true, "timed_out": false,
+				"meta": map[string]any{"runtime": "wasm", "boundary": "wasm", "language": "python", "versions": map[string]any{"sandbar": "1.2.3"}, "outcome": "exited", "truncated": true, "timed_out": false,
 					"resource_limits": map[string]any{"timeout_sec": 1.0, "max_output_kb": 5.0 / 1024}}}},
 		{"timestamp": "2026-01-02T02:04:05.000678Z", "language": "python", "code": "print('<&>')", "result": nil,
 			"error": map[string]any{"code": "exhausted", "message": "full"}},

@@ -35,7 +35,7 @@ type Result struct {
 	// ExitCode is the program's own exit code, 128 plus the signal's number if a signal ended it
 	// (137 for out of memory), ExitBlocked, or ExitNone.
 	ExitCode int
-	// Duration is the wall-clock time from the program's start to its end.
+	// Duration is the wall-clock time from the request to start the program to its end.
 	Duration time.Duration
 	// Truncated: output was truncated, or the program was ended because it wrote too much.
 	Truncated bool

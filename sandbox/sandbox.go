@@ -64,6 +64,9 @@ type Rules struct {
 	MaxOutput int64
 	// Network gives every program sandbar.NetworkOutbound.
 	Network bool
+	// Version is Sandbar's version in Meta.Versions. Default: the version or the revision in the
+	// program's build information.
+	Version string
 }
 
 // defaultMaxOutput is the default of Rules.MaxOutput, in bytes.
@@ -161,7 +164,7 @@ func (s *Sandbox) Execute(ctx context.Context, r Request) (Result, error) {
 	result, err := x.Run(out)
 	caps := s.caps(r.Driver)
 	limits := x.Limits()
-	m := newMeta(caps, job.Language, limits, s.rules.MaxOutput)
+	m := newMeta(caps, s.rules.Version, job.Language, limits, s.rules.MaxOutput)
 	if blocked, ok := newBlocked(err, m); ok {
 		return blocked, nil
 	}

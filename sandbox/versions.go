@@ -13,16 +13,19 @@ import (
 // module is the path of Sandbar's module.
 const module = "github.com/sandbar-dev/sandbar"
 
-// newMeta makes the Meta of an execution before its run. kept is the largest output kept of each
-// stream.
-func newMeta(caps driver.Caps, language string, limits sandbar.Limits, kept int64) Meta {
-	return Meta{Runtime: caps.Name, Boundary: caps.Boundary, Language: language, Versions: versionsOf(caps), Limits: limitsOf(limits, kept)}
+// newMeta makes the Meta of an execution before its run. version is Rules.Version. kept is the
+// largest output kept of each stream.
+func newMeta(caps driver.Caps, version, language string, limits sandbar.Limits, kept int64) Meta {
+	return Meta{Runtime: caps.Name, Boundary: caps.Boundary, Language: language, Versions: versionsOf(caps, version), Limits: limitsOf(limits, kept)}
 }
 
 // versionsOf returns the versions of Sandbar and, if programs run on it, of the host's kernel.
-func versionsOf(caps driver.Caps) map[string]string {
+func versionsOf(caps driver.Caps, own string) map[string]string {
 	v := map[string]string{}
-	if own := ownVersion(); own != "" {
+	if own == "" {
+		own = ownVersion()
+	}
+	if own != "" {
 		v["sandbar"] = own
 	}
 	if caps.Boundary == driver.BoundaryNone || caps.Boundary == driver.BoundaryNamespaces {

@@ -168,7 +168,7 @@ func (a *app) reportDrivers(ds platform.Drivers, err error) (platform.Drivers, e
 func (a *app) newEngine(cfg *config.Config, ds platform.Drivers, log *slog.Logger, adjust func(*engine.Config)) (*engine.Engine, error) {
 	recorder, err := sandbox.NewRecorder(sandbox.RecorderOptions{
 		Dir: cfg.Code.Executions(), FailedOnly: cfg.Code.Store == config.StoreOnError, MaxOutput: cfg.Code.MaxOutput,
-		Caps: ds.Caps, Failed: func(err error) { a.warn("%v", err) },
+		Caps: ds.Caps, Version: thisBuild().Version, Failed: func(err error) { a.warn("%v", err) },
 	})
 	if err != nil {
 		return nil, errors.Join(err, ds.Close())

@@ -127,7 +127,7 @@ func (a *app) openTool(cfg *config.Config, driver string) (*sandbox.Sandbox, err
 	if err != nil {
 		return nil, err
 	}
-	return sandbox.FromEngine(e, sandbox.Rules{Timeout: cfg.Code.Timeout, MaxOutput: cfg.Code.MaxOutput, Network: cfg.Code.Network}), nil
+	return sandbox.FromEngine(e, sandbox.Rules{Timeout: cfg.Code.Timeout, MaxOutput: cfg.Code.MaxOutput, Network: cfg.Code.Network, Version: thisBuild().Version}), nil
 }
 
 // maxToolStdin is the largest "stdin" of a request, in bytes.

@@ -473,7 +473,8 @@ func (s *Sandbox) onReply(f wire.Frame) error {
 	delete(s.pending, f.ID)
 	<-c.slot
 	if c.process != nil && r.Failure == wire.OK {
-		c.process.started = time.Now()
+		// The reply may arrive after the program has ended, so the clock starts with the request.
+		c.process.started = c.process.asked
 		s.running[f.ID] = c.process
 	}
 	if c.channels != nil && r.Failure == wire.OK {

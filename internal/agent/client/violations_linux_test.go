@@ -310,6 +310,34 @@ func TestResultsThatCannotBe(t *testing.T) {
 	lost(t, sb)
 }
 
+// The duration of a program covers its start: the agent's reply may arrive after the program's end.
+func TestDurationCoversTheStart(t *testing.T) {
+	const delay = 50 * time.Millisecond
+	sb, a := byHand(t, 0)
+	got := make(chan sandbar.Result)
+	go func() {
+		defer close(got)
+		p, err := sb.Start(t.Context(), sandbar.Cmd{Args: []string{"true"}}, driver.Stdio{})
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		r, err := p.Wait()
+		if err != nil {
+			t.Error(err)
+		}
+		got <- r
+	}()
+	f := a.read(t)
+	closeFDs(f.FDs)
+	time.Sleep(delay)
+	a.reply(f.ID, wire.Reply{Data: (&wire.Started{PID: 7, Tag: 1}).Append(nil)})
+	a.send(wire.Frame{Type: wire.TypeExited, ID: f.ID, Payload: (&wire.Exited{}).Append(nil)})
+	if r := <-got; r.Duration < delay {
+		t.Errorf("a program that ended %v after the request has a duration of %v", delay, r.Duration)
+	}
+}
+
 // A directory has no entry whose name leads out of it, none twice and no more than were
 // asked for.
 func TestListingsThatCannotBe(t *testing.T) {

@@ -106,7 +106,8 @@ func newSnapshots(options map[string]string, log *slog.Logger) (*snapshots, erro
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	path := options[OptionImage]
 	if path == "" {
-		return nil, &sandbar.Error{Code: sandbar.Invalid, Field: OptionImage, Message: "the v86 driver needs an image"}
+		return nil, &sandbar.Error{Code: sandbar.Invalid, Field: OptionImage, Message: "the v86 driver needs an image",
+			Fix: "name one with the driver's option " + OptionImage + "; scripts/v86-image.sh builds one"}
 	}
 	kind, err := image.Check(path)
 	if err != nil {

@@ -320,6 +320,9 @@ func TestRefusals(t *testing.T) {
 			t.Errorf("%s: %v, want %s", name, err, tc.code)
 		}
 	}
+	if _, err := New(driver.Host{}, nil); sandbar.AsError(err).Fix == "" {
+		t.Errorf("without an image the error has no fix: %v", err)
+	}
 	d := newDriver(t, testOptions(t))
 	for name, change := range map[string]func(*sandbar.Spec){
 		"memory":     func(s *sandbar.Spec) { s.Limits.Memory = MinMemory - 1 },

@@ -47,7 +47,8 @@ var pages = []page{
 }
 
 // Every example of every document runs unchanged. An example that cannot run in a test has the
-// comment <!-- not run: REASON --> before it.
+// comment <!-- not run: REASON --> before it. A server does not share its variables with the other
+// examples, unless the text after it says "with the same NAME".
 func TestDocuments(t *testing.T) {
 	root, err := testenv.ModuleRoot()
 	if err != nil {
@@ -87,6 +88,7 @@ type excerpt struct {
 	language string
 	text     string
 	ready    string // an address: the block starts a server that listens there
+	shared   bool   // the reader sets the server's variable in the other shell too
 	prints   string // lines of its output: the block "text" that follows
 }
 
@@ -94,6 +96,7 @@ var (
 	fence      = regexp.MustCompile("^```([a-z]*)$")
 	notRun     = regexp.MustCompile(`^<!-- not run: .+ -->$`)
 	background = regexp.MustCompile(`^<!-- a server, ready when (\S+) answers -->$`)
+	sameShell  = regexp.MustCompile(`with the same [A-Z_]+`)
 	runs       = []string{"console", "javascript", "js", "python", "sh", "yaml"}
 )
 
@@ -127,6 +130,9 @@ func examplesOf(text string) (all []excerpt, err error) {
 			return nil, fmt.Errorf("line %d: the language of a block is one word: %s", i+1, line)
 		case line != "":
 			before = line
+			if last && all[len(all)-1].ready != "" && sameShell.MatchString(line) {
+				all[len(all)-1].shared = true
+			}
 		}
 	}
 	if block != nil {
@@ -147,6 +153,7 @@ func (p page) run(t *testing.T, all []excerpt) {
 		free[a] = freeAddress(t)
 		pairs = append(pairs, a, free[a], port(a), port(free[a]))
 	}
+	pairs = append(pairs, "~/.local/state/sandbar", filepath.Join(dir, "state"))
 	replace := strings.NewReplacer(pairs...)
 	provide(t, dir)
 	env := environ()
@@ -268,8 +275,16 @@ func (s *session) example(e excerpt) error {
 		return s.console(e.text)
 	case "sh":
 		text := strings.TrimSuffix(e.text, "\n")
-		if e.ready != "" {
+		switch {
+		case e.ready == "":
+		case e.shared:
 			text += " &"
+		default: // a reader starts a server in a shell of its own
+			before, command := "", text
+			if i := strings.LastIndex(text, "\n"); i >= 0 {
+				before, command = text[:i+1], text[i+1:]
+			}
+			text = "(" + before + "exec env " + command + ") &"
 		}
 		output, code, err := s.source(text+"\n", e.ready == "")
 		if err != nil || code != "0" {

@@ -151,6 +151,9 @@ func (f *Functions) ended(r sandbar.Result, req execRequest, timeout time.Durati
 		res.ExitCode = r.ExitCode
 	case sandbar.Signaled:
 		res.ExitCode = 128 + r.Signal
+		if why := sandbar.ForeignCall(r.Signal); why != "" {
+			res.Stderr += "exec: " + why + "\n"
+		}
 	case sandbar.OutOfMemory:
 		res.ExitCode, res.OutOfMemory = 128+9, true
 	// the request has no output limit; if the engine has one, it has killed the program

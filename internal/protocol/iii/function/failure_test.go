@@ -136,6 +136,18 @@ func TestEveryPlatformCodeIsMapped(t *testing.T) {
 	}
 }
 
+// The result of a program that the system-call filter killed says why, after the program's own
+// output.
+func TestForeignProgramIsExplained(t *testing.T) {
+	f := &Functions{}
+	for signal, want := range map[int]string{31: "half a line\nexec: " + sandbar.ForeignCall(31) + "\n", 11: "half a line\n"} {
+		r, err := f.ended(sandbar.Result{Outcome: sandbar.Signaled, Signal: signal}, execRequest{}, time.Second, &capture{stderr: []byte("half a line\n")}, time.Now())
+		if err != nil || r.Stderr != want || r.ExitCode != 128+signal {
+			t.Errorf("signal %d: %+v, %v, want %q", signal, r, err, want)
+		}
+	}
+}
+
 // TestEveryOutcomeIsMapped tests that every outcome becomes a result or an error.
 func TestEveryOutcomeIsMapped(t *testing.T) {
 	want := map[sandbar.Outcome]string{

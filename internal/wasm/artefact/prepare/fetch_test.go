@@ -179,6 +179,11 @@ func TestFetch(t *testing.T) {
 
 // A build that cannot get the files fails with an error that names a fix.
 func TestFetchFails(t *testing.T) {
+	for _, name := range []string{"GOCACHE", "GOMODCACHE"} { // their defaults are below HOME
+		if dir, err := exec.Command("go", "env", name).Output(); err == nil {
+			t.Setenv(name, strings.TrimSpace(string(dir)))
+		}
+	}
 	t.Setenv("HOME", t.TempDir()) // no .npmrc
 	wrong := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		var z bytes.Buffer
