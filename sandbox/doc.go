@@ -35,9 +35,8 @@
 //
 // # The agent
 //
-// The native driver starts a small program, the agent, as the first process of each
-// sandbox. A program that embeds this package can be its own agent: it calls Self first
-// in main, and in a sandbox Self does not return. A program that cannot do that, for
-// example because it is linked with C, passes the bytes of cmd/sandbar-agent to
-// AgentProgram.
+// The native driver starts a small program, the agent, as the first process of each sandbox. A
+// program that embeds this package can be its own agent: it calls Self first in main, and in a
+// sandbox Self does not return. A program that cannot do that, for example because it is linked
+// with C, passes the bytes of cmd/sandbar-agent to AgentProgram.
 package sandbox

@@ -52,8 +52,7 @@ func foreignIII(data []byte) (*config.III, error) {
 	return c, nil
 }
 
-// iiiSettings converts the settings for the protocol package. config.Load has checked their
-// ranges.
+// iiiSettings converts the settings for the protocol package. config.Load has checked their ranges.
 func iiiSettings(c config.III) settings.Config {
 	s := settings.Config{
 		AutoInstall: c.AutoInstall, ImageAllowlist: c.ImageAllowlist, CustomImages: c.CustomImages,
@@ -68,8 +67,7 @@ func iiiSettings(c config.III) settings.Config {
 	return s
 }
 
-// iiiOptions returns the options of the protocol for the server (serve --iii) and for the
-// worker.
+// iiiOptions returns the options of the protocol for the server (serve --iii) and for the worker.
 func iiiOptions(cfg *config.Config, d driver.Driver, e *engine.Engine, log *slog.Logger) iii.Options {
 	o := iii.Options{Engine: e, Config: iiiSettings(cfg.III), Images: newIIIImages(cfg, d, log), Logger: log}
 	if _, _, most := e.Limits(); cfg.Origin(maxMemory) == "" && platform.HostMemory() > 0 {

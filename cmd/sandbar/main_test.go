@@ -54,8 +54,7 @@ func script(t *testing.T, dir string) {
 	})
 }
 
-// exitsWith is the script command "code N PROGRAM ARGUMENT...": run it and
-// expect the exit code N.
+// exitsWith is the script command "code N PROGRAM ARGUMENT...": run it and expect the exit code N.
 func exitsWith(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: code N PROGRAM ARGUMENT...")

@@ -210,9 +210,8 @@ func killAsInit() error {
 	return until(all, "TR", stopped, busy)
 }
 
-// hide has /proc hide what the calling thread may not trace, takes from that thread
-// the right to trace all, and returns a shell that nobody else may trace, since
-// nobody may read its program.
+// hide has /proc hide what the calling thread may not trace, takes from that thread the right to
+// trace all, and returns a shell that nobody else may trace, since nobody may read its program.
 func hide() (shell string, err error) {
 	if unix.Mount("proc", "/proc", "proc", 0, "hidepid=1,gid="+strconv.Itoa(otherGroup)) != nil { // there is one id only
 		if err := unix.Mount("proc", "/proc", "proc", 0, "hidepid=1"); err != nil {

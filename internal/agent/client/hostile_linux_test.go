@@ -215,8 +215,7 @@ func (s state) compare(t *testing.T, sent int64) {
 	}
 }
 
-// watchedConn is a connection that carries no descriptors and notices who writes when it
-// is over.
+// watchedConn is a connection that carries no descriptors and notices who writes when it is over.
 type watchedConn struct {
 	net.Conn
 	over, late atomic.Bool

@@ -310,8 +310,7 @@ func TestResultsThatCannotBe(t *testing.T) {
 	lost(t, sb)
 }
 
-// A directory has no entry whose name leads out of it, none twice and no more than were
-// asked for.
+// A directory has no entry whose name leads out of it, none twice and no more than were asked for.
 func TestListingsThatCannotBe(t *testing.T) {
 	for name, infos := range map[string][]wire.FileInfo{
 		"a path":        {{Name: "a/b"}},

@@ -29,8 +29,7 @@ func BenchmarkGroup(b *testing.B) {
 	}
 }
 
-// BenchmarkStart compares starting a program in a group with starting it
-// outside of any.
+// BenchmarkStart compares starting a program in a group with starting it outside of any.
 func BenchmarkStart(b *testing.B) {
 	m := benchManager(b)
 	g, err := m.Create("start", sandbar.Limits{Memory: 64 << 20})

@@ -176,8 +176,7 @@ func TestCreateRefuses(t *testing.T) {
 	}
 }
 
-// On version 1 a quota larger than one above is refused by the kernel: then
-// the one above holds.
+// On version 1 a quota larger than one above is refused by the kernel: then the one above holds.
 func TestQuotaAbove(t *testing.T) {
 	k, m := managerOn(t, 1, nothing)
 	k.tops["/c"].values = map[string]string{"cpu.cfs_quota_us": "20000", "cpu.cfs_period_us": "100000"}

@@ -31,8 +31,7 @@ import (
 // roleVariable makes the test binary play a program in a group.
 const roleVariable = "SANDBAR_CGROUP_TEST_ROLE"
 
-// enteredMain is what EnterThread says to the main thread, where alone
-// TestMain runs for certain.
+// enteredMain is what EnterThread says to the main thread, where alone TestMain runs for certain.
 var enteredMain error
 
 func init() { runtime.LockOSThread() } // so that TestMain has the main thread
@@ -380,8 +379,7 @@ func TestHostStartFails(t *testing.T) {
 			t.Error("a function that never returned is no error")
 		}
 	}
-	// The thread of the function that did not return ends with its goroutine,
-	// in its own time.
+	// The thread of the function that did not return ends with its goroutine, in its own time.
 	for end := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
 		astray := ""
 		for task, groups := range taskGroups(t) {
@@ -427,8 +425,7 @@ func TestOnThread(t *testing.T) {
 	wg.Wait()
 }
 
-// stubborn leaves processes that ignore signals, are in other sessions and
-// have lost their parents.
+// stubborn leaves processes that ignore signals, are in other sessions and have lost their parents.
 const stubborn = `trap "" TERM HUP INT
 setsid sh -c 'trap "" TERM; (sleep 1000 & sleep 1000 &) ; sleep 1000' &
 (setsid setsid sleep 1000 &)

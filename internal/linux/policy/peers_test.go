@@ -13,8 +13,7 @@ const (
 	peersPage  = "../../../docs/system-calls.md"
 )
 
-// standing is what is done with one call, here and by others: "yes", "some",
-// "part" or "no".
+// standing is what is done with one call, here and by others: "yes", "some", "part" or "no".
 type standing struct{ here, docker, offers, asks string }
 
 // differs tells whether there is something to explain: another answer than
@@ -30,9 +29,8 @@ func (s standing) differs() bool {
 	return s.asks == "yes" && s.here != "yes"
 }
 
-// TestPeers holds the rules against Docker's profile and gVisor's: the page
-// explains every difference, once and with the right words, and nothing that
-// is none.
+// TestPeers holds the rules against Docker's profile and gVisor's: the page explains every
+// difference, once and with the right words, and nothing that is none.
 func TestPeers(t *testing.T) {
 	facts := peers(t)
 	page, err := os.ReadFile(peersPage)

@@ -2,9 +2,8 @@ package policy
 
 import "testing"
 
-// TestProgramRules runs the programs' own filter: a mark can be read and not
-// changed, another's limits cannot be changed at all, and everything else is
-// left to the other filter.
+// TestProgramRules runs the programs' own filter: a mark can be read and not changed, another's
+// limits cannot be changed at all, and everything else is left to the other filter.
 func TestProgramRules(t *testing.T) {
 	const (
 		eperm   = Skip | 1

@@ -266,9 +266,9 @@ func drawOptions(t *rapid.T) HostRootOptions {
 // what is on it before programs run, and nothing else is writable and without a bound.
 func TestHostRootBounds(t *testing.T) {
 	plain := func(o *HostRootOptions) {}
-	// The root; bin, etc, home, home/user, lib, lib64, opt, run, sbin, srv, tmp, usr, var, var/run, var/tmp;
-	// dev with six devices, five links and pts and shm; proc with etc and shm, the empty file that masks show;
-	// lower; upper and four directories in it, work with two inodes.
+	// The root; bin, etc, home, home/user, lib, lib64, opt, run, sbin, srv, tmp, usr, var, var/run,
+	// var/tmp; dev with six devices, five links and pts and shm; proc with etc and shm, the empty
+	// file that masks show; lower; upper and four directories in it, work with two inodes.
 	const own, local = 1 + 15 + 14 + 3 + 1, 1 + 5 + 3
 	for _, tt := range []struct {
 		disk, inodes         int64

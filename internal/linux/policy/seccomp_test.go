@@ -38,8 +38,7 @@ type call struct {
 	args [6]uint64
 }
 
-// decide interprets the rules in the plainest way. It is what the compiled
-// program is held against.
+// decide interprets the rules in the plainest way. It is what the compiled program is held against.
 func decide(a arch, rules []Rule, c call) Action {
 	switch {
 	case c.arch != a.audit:
@@ -438,9 +437,8 @@ func TestRulesAreWellFormed(t *testing.T) {
 	}
 }
 
-// TestNoRedundancy: without any one row, condition or value something would be
-// decided otherwise. A row that says ENOSYS may stand alone for its call: it
-// records a decision.
+// TestNoRedundancy: without any one row, condition or value something would be decided otherwise. A
+// row that says ENOSYS may stand alone for its call: it records a decision.
 func TestNoRedundancy(t *testing.T) {
 	for set, rules := range ruleSets() {
 		for i, r := range rules {
@@ -510,8 +508,7 @@ func differs(x, y []Rule, args [][6]uint64) bool {
 	return slices.ContainsFunc(args, func(a [6]uint64) bool { return first(x, a) != first(y, a) })
 }
 
-// TestGoldenDecisions holds what is decided, per architecture, against files a
-// reviewer reads.
+// TestGoldenDecisions holds what is decided, per architecture, against files a reviewer reads.
 func TestGoldenDecisions(t *testing.T) {
 	for set, rules := range ruleSets() {
 		for _, goarch := range goarches {

@@ -191,8 +191,7 @@ func unwrapped(s string) string {
 	return strings.Join(lines, " ")
 }
 
-// The table and the settings fit: each variable names a setting, whose document
-// names it.
+// The table and the settings fit: each variable names a setting, whose document names it.
 func TestAbstractionTable(t *testing.T) {
 	byPath := map[string]field{}
 	for _, f := range new(Config).fields() {

@@ -22,8 +22,7 @@ var testDrivers = []Driver{
 	{Name: "local", Summary: "nothing"},
 }
 
-// load runs Load on a file's text, variables and flags; nothing of this
-// machine has a part in it.
+// load runs Load on a file's text, variables and flags; nothing of this machine has a part in it.
 func load(t *testing.T, file string, environ []string, flags ...Flag) (*Config, error) {
 	t.Helper()
 	return loadWith(t, testDrivers, file, environ, flags...)

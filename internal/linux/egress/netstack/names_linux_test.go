@@ -225,8 +225,7 @@ func TestDNSRefused(t *testing.T) {
 	}
 }
 
-// A server that does not answer, answers something else, or lies about the
-// question is passed over.
+// A server that does not answer, answers something else, or lies about the question is passed over.
 func TestDNSServers(t *testing.T) {
 	dead, err := net.ListenPacket("udp", "127.0.0.1:0")
 	if err != nil {

@@ -331,8 +331,7 @@ func TestTCPRefused(t *testing.T) {
 	}
 }
 
-// Package net takes the unspecified address for the loopback; the policy is
-// asked before that.
+// Package net takes the unspecified address for the loopback; the policy is asked before that.
 func TestDialUnspecified(t *testing.T) {
 	h := newHostFor(t, rules())
 	to := world(t, "127.0.0.1:0", func(*net.TCPConn) { t.Error("a connection came") })
