@@ -5,7 +5,7 @@
 // A file has one report or several, one for each role. The first table has a row for each case, a
 // column for each user that the native driver's daemon was, and one for each other driver. A cell
 // sums up the runs on the host's programs and on an image, cold and warm. The second table has a
-// row for each run. They stand between two marks and replace what stood there.
+// row for each run. The tables replace the text between two marker comments of the document.
 package main
 
 import (
