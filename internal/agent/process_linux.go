@@ -246,7 +246,7 @@ const textBusyRetries = 5
 
 // forkAndReply forks p and replies, under the lock.
 func (a *agent) forkAndReply(p *process, path string, args []string, attr *syscall.ProcAttr) (stage wire.Failure, err error) {
-	mark, more := <-a.tags.next
+	tag, more := <-a.tags.next
 	if !more {
 		p.streams.closeAll()
 		return wire.FailExec, unix.EOVERFLOW
@@ -270,7 +270,7 @@ func (a *agent) forkAndReply(p *process, path string, args []string, attr *sysca
 	a.byPID[p.pid], a.byID[p.id] = p, p
 	a.notifyReaper()
 	a.register(p.streams)
-	started := wire.Started{PID: uint32(p.pid), Tag: mark}
+	started := wire.Started{PID: uint32(p.pid), Tag: tag}
 	a.reply(p.id, wire.OK, nil, "", started.Append(nil))
 	p.streams.run()
 	return wire.OK, nil

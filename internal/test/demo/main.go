@@ -202,7 +202,7 @@ func start(ctx context.Context, binary string) (*server, error) {
 	}()
 	if err := srv.ready(ctx); err != nil {
 		defer srv.remove()
-		return nil, fmt.Errorf("the server did not start: %w\n%s\n\"%s doctor\" tells what this machine lacks", err, srv.lastWords(), binary)
+		return nil, fmt.Errorf("the server did not start: %w\n%s\n\"%s doctor\" reports what this machine lacks", err, srv.lastWords(), binary)
 	}
 	return srv, nil
 }

@@ -90,7 +90,7 @@ func replace(document, text string) (string, error) {
 	before, rest, ok := strings.Cut(document, begin)
 	_, after, ok2 := strings.Cut(rest, end)
 	if !ok || !ok2 {
-		return "", fmt.Errorf("the marks %q and %q are not there", begin, end)
+		return "", fmt.Errorf("the marker comments %q and %q are missing", begin, end)
 	}
 	return before + begin + text + end + after, nil
 }
