@@ -532,10 +532,10 @@ func (p *plan) proc(options string) {
 	p.add(wire.Mount{Kind: wire.MountMaskOthers, Source: strings.Join(procNames(), " "), Target: p.prefix + "/proc"})
 }
 
-// procReadOnly are the writable parts of /proc that stay visible read-only, regardless of their owner.
-// sysrq-trigger is neither here nor in procMasks: the agent's mask refuses writes, and a runtime's
-// mask, which is /dev/null, would silently accept a command. Without a mask only the host's root
-// can open it, and no process in a user namespace has that uid.
+// procReadOnly are the writable parts of /proc that stay visible read-only, regardless of their
+// owner. sysrq-trigger is neither here nor in procMasks: the agent's mask refuses writes, and a
+// runtime's mask, which is /dev/null, would silently accept a command. Without a mask only the
+// host's root can open it, and no process in a user namespace has that uid.
 func procReadOnly() []row {
 	return []row{
 		{"/proc/sys", "kernel settings such as core_pattern; libc, Node and BEAM read a few"},
