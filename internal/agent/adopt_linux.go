@@ -15,9 +15,9 @@ import (
 // the launcher forked. Adopt verifies the process from /proc and registers it; it refuses a process
 // that has kept any right.
 
-// onLend answers with the next tag, the limits and the Landlock ruleset. It may wait for the tag,
+// onAdoptAttrs answers with the next tag, the limits and the Landlock ruleset. It may wait for the tag,
 // so a worker runs it.
-func (a *agent) onLend(f wire.Frame) error {
+func (a *agent) onAdoptAttrs(f wire.Frame) error {
 	if !a.ready || len(f.Payload) != 0 {
 		return unix.EPROTO
 	}

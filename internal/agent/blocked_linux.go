@@ -96,7 +96,7 @@ func (a *agent) release(r *wire.Release) error {
 	if !h.hasFIFO {
 		return unix.EINVAL
 	}
-	if err := h.write(r.Bytes); err != nil {
+	if err := writeAll(h.fd, r.Bytes); err != nil {
 		return err
 	}
 	if err := h.commit(); err != nil {

@@ -231,16 +231,21 @@ func (o HostRootOptions) check() error {
 			return err
 		}
 	}
+	return checkRoot(bad, o.Disk, o.Inodes, o.Hostname, o.MachineID, o.BootID)
+}
+
+// checkRoot checks the options that all roots have. bad makes the error of a field.
+func checkRoot(bad func(field, what string) error, disk, inodes int64, hostname, machineID, boot string) error {
 	switch {
-	case o.Disk == 0 || o.Disk < sandbar.Unlimited:
-		return bad("disk", strconv.FormatInt(o.Disk, 10)+" bytes; give a number over 0, or -1 for no bound")
-	case o.Inodes == 0 || o.Inodes < sandbar.Unlimited:
-		return bad("inodes", strconv.FormatInt(o.Inodes, 10)+" inodes; give a number over 0, or -1 for no bound")
-	case !hostnameOK(o.Hostname):
-		return bad("hostname", sandbar.Quote(o.Hostname, 80)+"; give 1 to 63 of a-z, A-Z, 0-9 and -")
-	case o.MachineID != "" && !machineIDOK(o.MachineID):
+	case disk == 0 || disk < sandbar.Unlimited:
+		return bad("disk", strconv.FormatInt(disk, 10)+" bytes; give a number over 0, or -1 for no bound")
+	case inodes == 0 || inodes < sandbar.Unlimited:
+		return bad("inodes", strconv.FormatInt(inodes, 10)+" inodes; give a number over 0, or -1 for no bound")
+	case !hostnameOK(hostname):
+		return bad("hostname", sandbar.Quote(hostname, 80)+"; give 1 to 63 of a-z, A-Z, 0-9 and -")
+	case machineID != "" && !machineIDOK(machineID):
 		return bad("machine_id", "it must be 32 hexadecimal digits in lower case")
-	case o.BootID != "" && !bootIDOK(o.BootID):
+	case boot != "" && !bootIDOK(boot):
 		return bad("boot_id", "it must be a UUID in lower case")
 	}
 	return nil
