@@ -15,8 +15,8 @@ import (
 // the launcher forked. Adopt verifies the process from /proc and registers it; it refuses a process
 // that has kept any right.
 
-// onAdoptAttrs answers with the next tag, the limits and the Landlock ruleset. It may wait for the tag,
-// so a worker runs it.
+// onAdoptAttrs answers with the next tag, the limits and the Landlock ruleset. It may wait for the
+// tag, so a worker runs it.
 func (a *agent) onAdoptAttrs(f wire.Frame) error {
 	if !a.ready || len(f.Payload) != 0 {
 		return unix.EPROTO
