@@ -100,7 +100,7 @@ const maxMemory = "limits.max.memory"
 // iiiImages implements function.Images. The protocol checks image_allowlist before it calls.
 type iiiImages struct {
 	log *slog.Logger
-	// installed returns the catalogue that never pulls, pulling the one that does.
+	// installed returns the catalogue that never pulls, pulling the catalogue that pulls.
 	installed, pulling func() (*image.Catalogue, error)
 	// substitute finds a substitute for a preset that is not installed: the host's programs,
 	// or an image of the driver.

@@ -90,7 +90,7 @@ func (a *agent) onStart(f wire.Frame) error {
 	return nil
 }
 
-// startLauncher starts the thread that forks all programs. That thread gives up for good what
+// startLauncher starts the thread that forks all programs. That thread permanently gives up what
 // programs must not have, before the agent drops its own capabilities: the capability bounding set
 // and everything that Landlock does not allow. sealLauncher adds the programs' seccomp filter once
 // the agent's own filter is installed.

@@ -201,7 +201,7 @@ func (h *treeKiller) scanStopped(targets []killTarget) scanResult {
 	s := h.scan(targets)
 	s.stopped = true
 	if pids, err = h.a.proc.pids(); err != nil {
-		// better to continue a process that was stopped before than to leave one stopped for good
+		// better to continue a process that was stopped before than to leave one stopped permanently
 		unix.Kill(-1, unix.SIGCONT)
 	}
 	for _, pid := range pids {

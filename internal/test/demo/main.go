@@ -36,7 +36,7 @@ func main() {
 	s.printf("\n%s\n", s.styled(green, "All as expected."))
 }
 
-// show runs the whole demonstration. Its error says what was not as expected.
+// show runs the whole demonstration. Its error names the unexpected results.
 func show(ctx context.Context, binary string, s *screen) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
