@@ -46,7 +46,7 @@ race: runner ## run all tests with the race detector
 	@sh scripts/tools.sh race
 	@$(MAKE) --no-print-directory test RACE=1
 
-lint: ## run gofmt, go vet for every platform, staticcheck and govulncheck
+lint: ## run gofmt, go vet for every platform, staticcheck and govulncheck; check the subjects of commits
 	@sh scripts/lint.sh
 
 fuzz: ## run every fuzz target for FUZZTIME (10s)

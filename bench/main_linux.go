@@ -64,12 +64,12 @@ func benchmarks() []benchmark {
 		{"stdio-python", "Python over stdio, loaded: p50 at most 120 ms", stdioCommand("python3 -c 'print(6*7)'", "42\n", 120*time.Millisecond, "/usr/bin/python3", "-c", "1")},
 		{"stdio-start", "from the start of the stdio command to its first answer: p50 at most 300 ms", stdioStart},
 		{"stdio-reset", "a reset of a full sandbox: p50 at most 5 ms", stdioReset},
-		{"stdio-timeout", "a limit of 1 s is answered within 1.1 s, whatever is under way", stdioTimeout},
+		{"stdio-timeout", "a limit of 1 s is answered within 1.1 s, during any activity", stdioTimeout},
 		{"v86-start", "from the start of the stdio command to a PC's first answer, booted before: p50 at most 1.5 s", machineStart},
 		{"v86-echo", "a command in the PC: p50 at most 0.3 s", withMachine(machineEcho)},
 		{"v86-reset", "a reset of the PC: p50 at most 0.7 s", withMachine(machineReset)},
-		{"v86-idle", "a PC of which nothing is asked: at most 1 % of a processor", withMachine(machineIdle)},
-		{"v86-memory", "a PC that has worked and rests holds at most its own memory and 300 MiB", withMachine(machineSize)},
+		{"v86-idle", "an idle PC: at most 1 % of a processor", withMachine(machineIdle)},
+		{"v86-memory", "an idle PC that has run programs holds at most its own memory and 300 MiB", withMachine(machineSize)},
 		{"executor-stall", "two streams unread for a minute, 1 GB each, cost less than 64 MiB", executorStall},
 		{"docker-ready", "one Python in a container that waits for it: p50 at most 10 ms", dockerReady},
 		{"runc", "create, print with Python, destroy: at most 1.1 × `runc run`", runcRun},
@@ -93,7 +93,7 @@ func main() {
 	only := flag.String("only", os.Getenv("ONLY"), "run only benchmarks with this in their name")
 	sandbar := flag.String("sandbar", "bin/sandbar", "the built command")
 	image := flag.String("image", ".cache/images/debian.tar", "the image that \"make tools\" builds")
-	soak := flag.Duration("soak", 0, "instead, load a daemon for this `time`, and tell what grew and who was not answered")
+	soak := flag.Duration("soak", 0, "instead, load a daemon for this `time`, and report growth and unanswered requests")
 	flag.Parse()
 	l := &lab{sandbar: *sandbar, image: *image}
 	if *soak > 0 {

@@ -246,6 +246,6 @@ func (s *soak) report(length time.Duration, wrong []string) int {
 		fmt.Println("FAILED")
 		return 1
 	}
-	fmt.Println("kept: nothing grows, everybody is answered, nothing is lost, nothing is left")
+	fmt.Println("kept: no growth, every request answered, no sandbox lost, no leftover")
 	return 0
 }

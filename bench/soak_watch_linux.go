@@ -93,7 +93,7 @@ func (s *soak) look(began time.Time) {
 			break
 		}
 		if time.Now().After(end) {
-			s.count("looks", fmt.Errorf("nothing is asked of the daemon for %v, and still: %s", settleTime, left))
+			s.count("looks", fmt.Errorf("after %v without requests: %s", settleTime, left))
 			break
 		}
 	}
@@ -150,7 +150,7 @@ func reap(before map[int]bool, others ...int) (dead map[int]bool) {
 func table(looks []look) (flat bool) {
 	n := len(looks) / 4
 	if n == 0 {
-		fmt.Println("too short to tell what grows")
+		fmt.Println("too short to measure growth")
 		return false
 	}
 	flat = true

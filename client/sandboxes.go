@@ -75,8 +75,7 @@ func (c *Client) StartProcess(ctx context.Context, id, command, dir string, env 
 	return p, err
 }
 
-// Processes lists the background processes of a sandbox in the order of their
-// start.
+// Processes lists the background processes of a sandbox in the order of their start.
 func (c *Client) Processes(ctx context.Context, id string) ([]Process, error) {
 	var l struct{ Processes []Process }
 	err := c.call(ctx, http.MethodGet, path(id, "executor", "list_processes"), nil, nil, &l)

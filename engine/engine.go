@@ -2,9 +2,9 @@
 // calls a driver. It has everything that is the same for all drivers: admission and queue, time
 // limits, output limits, replay, the idle timeout, the precedence of outcomes, and shutdown.
 //
-// There are two ways to use it. A one-shot execution (Admit, then Run) makes a new sandbox, runs one
-// program and destroys the sandbox. A long-lived sandbox (Create) runs programs with Start and Exec
-// until it is stopped, idle for too long, or too old.
+// There are two ways to use it. A one-shot execution (Admit, then Run) makes a new sandbox, runs
+// one program and destroys the sandbox. A long-lived sandbox (Create) runs programs with Start and
+// Exec until it is stopped, idle for too long, or too old.
 package engine
 
 import (
@@ -87,8 +87,8 @@ type Config struct {
 	halfDisk bool // Default.Disk was not set
 }
 
-// ExtraDriver is a further driver that a Spec may name. All drivers of an Engine share its slots and
-// its queue.
+// ExtraDriver is a further driver that a Spec may name. All drivers of an Engine share its slots
+// and its queue.
 type ExtraDriver struct {
 	Driver driver.Driver
 	// Default is Config.Default for sandboxes of this driver. Zero fields are taken from
@@ -129,8 +129,8 @@ type Sink interface {
 	Output(c sandbar.Chunk) error
 }
 
-// ErrFull is the error that a Sink's Output returns if the output, in the Sink's own encoding, would
-// exceed the limit.
+// ErrFull is the error that a Sink's Output returns if the output, in the Sink's own encoding,
+// would exceed the limit.
 var ErrFull = errors.New("the output limit is reached")
 
 // Discard is a Sink that ignores everything.

@@ -14,8 +14,8 @@ import (
 // sandbox's own. The end of ctx cancels the program.
 //
 // A program that ends by itself leaves its background processes running. If the engine ends the
-// program (time, output limit, cancellation), the engine ends all processes that the program started
-// too, and returns the result when these are gone.
+// program (time, output limit, cancellation), the engine ends all processes that the program
+// started too, and returns the result when these are gone.
 func (s *Sandbox) Exec(ctx context.Context, c sandbar.Cmd, stdin sandbar.Input, lim sandbar.Limits, sink Sink) (sandbar.Result, error) {
 	if ctx.Err() != nil {
 		return sandbar.Result{}, sandbar.Errorf(sandbar.Canceled, "cancelled before it started: %w", context.Cause(ctx))

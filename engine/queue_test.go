@@ -195,7 +195,7 @@ func TestCreateCanBeCalledOff(t *testing.T) {
 }
 
 // A thousand real concurrent executions at the limit: every slot is used, no slot is used twice,
-// and all end. (adversarial.md 77)
+// and all end.
 func TestThousandAtTheCap(t *testing.T) {
 	d := faulty.New()
 	r := newRig(t, d, small(8, 1000))
@@ -237,7 +237,7 @@ func TestThousandAtTheCap(t *testing.T) {
 }
 
 // Every program has its own exit code, whatever runs beside it. Its Sink gets Started, however
-// short the program is. (adversarial.md 23)
+// short the program is.
 func TestExitCodesAreNotMixedUp(t *testing.T) {
 	r := newRig(t, faulty.New(), small(64, 1000))
 	var all sync.WaitGroup

@@ -510,7 +510,7 @@ func TestAbilitiesADriverLacks(t *testing.T) {
 	})
 }
 
-// Real concurrent calls of Exec, Start, List and files race with Stop. (adversarial.md 77)
+// Real concurrent calls of Exec, Start, List and files race with Stop.
 func TestUseRacesWithStop(t *testing.T) {
 	d := faulty.New()
 	r := newRig(t, d, small(4, 100))

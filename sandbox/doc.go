@@ -16,13 +16,16 @@
 // Options.Environ holds the same settings as for the command line: all SANDBAR_
 // variables (docs/configuration.md) and those of the execution abstraction:
 //
-//	SANDBOX_TYPE                     auto (the default) or a driver's name: native, local, docker, gvisor, oci, wasm
-//	SANDBOX_TIMEOUT_SEC              seconds, for every request; overrides the request. Unset: 30 for a request without a limit
+//	SANDBOX_TYPE                     auto (default) or native, local, docker, gvisor, oci, wasm
+//	SANDBOX_TIMEOUT_SEC              seconds, overrides the request; unset: 30 if that has no limit
 //	SANDBOX_MAX_OUTPUT_KB            KiB kept of each of stdout and stderr; 10; 0 keeps all
 //	SANDBOX_SUPPORTED_LANGUAGES      the allowed languages; all
-//	SANDBOX_BLOCK_DANGEROUS_IMPORTS  true refuses Python that imports os, subprocess, shutil, socket or pathlib; false
-//	SANDBOX_STORE_CODE               always, on_error or never; keeps code and result in artifacts/executions; never
-//	DOCKER_IMAGE, DOCKER_NETWORK_ENABLED, DOCKER_CPU_LIMIT, DOCKER_MEMORY_LIMIT, DOCKER_PULL, for the driver docker
+//	SANDBOX_BLOCK_DANGEROUS_IMPORTS  true refuses Python that imports os, subprocess, shutil,
+//	                                 socket or pathlib; false
+//	SANDBOX_STORE_CODE               always, on_error or never: keeps code and result in
+//	                                 artifacts/executions; never
+//	DOCKER_IMAGE, DOCKER_NETWORK_ENABLED, DOCKER_CPU_LIMIT, DOCKER_MEMORY_LIMIT, DOCKER_PULL
+//	                                 for the driver docker
 //
 // "auto" selects the strongest boundary that needs no set-up, and fails if there is
 // none. If the variable names a driver that does not work, Open returns an error.
@@ -35,9 +38,8 @@
 //
 // # The agent
 //
-// The native driver starts a small program, the agent, as the first process of each
-// sandbox. A program that embeds this package can be its own agent: it calls Self first
-// in main, and in a sandbox Self does not return. A program that cannot do that, for
-// example because it is linked with C, passes the bytes of cmd/sandbar-agent to
-// AgentProgram.
+// The native driver starts a small program, the agent, as the first process of each sandbox. A
+// program that embeds this package can be its own agent: it calls Self first in main, and in a
+// sandbox Self does not return. A program that cannot do that, for example because it is linked
+// with C, passes the bytes of cmd/sandbar-agent to AgentProgram.
 package sandbox

@@ -1,6 +1,7 @@
 #!/bin/sh
 # Checks the sources: gofmt, go vet for every supported platform, staticcheck and
-# govulncheck. It runs all of them before it fails.
+# govulncheck; and the subjects of commits since the last release (CONTRIBUTING.md). It runs
+# all checks before it fails.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 export CGO_ENABLED=0
@@ -21,6 +22,20 @@ formatted() {
 	return 1
 }
 
+subjects() {
+	git rev-parse --git-dir >/dev/null 2>&1 || return 0 # an archive of the sources
+	# Before the first release: since the commit that added this check.
+	base=$(git describe --tags --abbrev=0 2>/dev/null) ||
+		base=$(git log --format=%H -S'subjects() {' -- scripts/lint.sh | tail -n 1)
+	wrong=$(git log --no-merges --format='%h %s' "${base:-HEAD}..HEAD" | awk '
+		{ h = $1; sub(/^[^ ]+ /, "") }
+		length($0) > 72 || /\.$/ || !/^[^ :]+(, [^ :]+)*: [a-z]/ { print h, $0 }')
+	[ -z "$wrong" ] && return
+	echo 'subjects of commits that are not "path: lower-case verb object" in 72 characters:'
+	echo "$wrong"
+	return 1
+}
+
 vulnerable() {
 	# Exit code 3: vulnerabilities found. Any other error, such as an unreachable
 	# database, is not a fault of the sources.
@@ -34,6 +49,7 @@ vulnerable() {
 
 sh scripts/tools.sh lint
 step gofmt formatted
+step subjects subjects
 for platform in linux/amd64 linux/arm64 darwin/arm64 windows/amd64; do
 	step "go vet $platform" env GOOS="${platform%/*}" GOARCH="${platform#*/}" go vet ./...
 done

@@ -82,8 +82,7 @@ type Reader struct {
 // NewReader returns a Reader of r, which should be buffered.
 func NewReader(r io.Reader) *Reader { return &Reader{r: r} }
 
-// Next reads one frame. data is valid until the next call. The error is io.EOF
-// only between frames.
+// Next reads one frame. data is valid until the next call. The error is io.EOF only between frames.
 func (r *Reader) Next() (k Kind, data []byte, err error) {
 	if _, err := io.ReadFull(r.r, r.header[:]); err != nil {
 		return 0, nil, err

@@ -12,9 +12,8 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/cli"
 )
 
-// canceller ends an execution on signals to this process. The first signal cancels
-// the program with its grace period, the second kills it, the third exits this
-// process.
+// canceller ends an execution on signals to this process. The first signal cancels the program with
+// its grace period, the second kills it, the third exits this process.
 type canceller struct {
 	signals     chan os.Signal
 	done        sync.WaitGroup

@@ -248,9 +248,8 @@ func matchCases(patterns string) ([]escapesuite.Case, error) {
 	return chosen, nil
 }
 
-// attackHost runs the suite in role r as the current user. A role with an image omits the
-// attacks on the daemon, which use no images. Without --json each verdict is printed at
-// once.
+// attackHost runs the suite in role r as the current user. A role with an image omits the attacks
+// on the daemon, which use no images. Without --json each verdict is printed at once.
 func (a *app) attackHost(ctx context.Context, cfg *config.Config, e *escapeRun, r escapesuite.Role) (*escapeReport, error) {
 	binary, err := os.Executable()
 	if err != nil {

@@ -122,8 +122,7 @@ func (x *execution) liftOutputLimit() {
 	}
 }
 
-// maxPrinted returns how many bytes of each stream are printed; negative for all, the
-// default.
+// maxPrinted returns how many bytes of each stream are printed; negative for all, the default.
 func (x *execution) maxPrinted() int64 {
 	if x.cfg.Origin("code.max_output") == "" {
 		return sandbar.Unlimited

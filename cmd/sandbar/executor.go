@@ -254,8 +254,7 @@ func (a *app) executorAuth(loopback bool) (func(*http.Request) error, error) {
 	return nil, &sandbar.Error{Code: sandbar.Invalid, Field: authVariable, Message: authVariable + ": " + cli.Quote(mode) + " is not known", Fix: "allowed: static, pool"}
 }
 
-// shortSecretError returns the error for a secret that is shorter than
-// executor.MinSecret.
+// shortSecretError returns the error for a secret that is shorter than executor.MinSecret.
 func shortSecretError(variable, value, otherwise string) error {
 	return &sandbar.Error{Code: sandbar.Invalid, Field: variable,
 		Message: fmt.Sprintf("%s can be guessed: it has %d bytes (at least %d)", variable, len(value), executor.MinSecret),

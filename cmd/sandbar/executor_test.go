@@ -104,7 +104,7 @@ func TestExecutor(t *testing.T) {
 	})
 }
 
-// The one secret stays outside, wherever a program looks for it.
+// No program in the sandbox finds the executor's secret, in its environment, files or processes.
 func TestExecutorSecretStaysOutside(t *testing.T) {
 	testenv.Need(t, testenv.Linux, testenv.UserNS)
 	p, api, _ := startExecutor(t, []string{"SANDBOX_SECRET=executor-secret"})
@@ -132,8 +132,8 @@ func TestExecutorPool(t *testing.T) {
 	}
 }
 
-// Beyond loopback the log says what can be read and reached there, TLS is to be
-// had, and a pool is claimed only with the operator's token.
+// Beyond loopback the log lists the exposed files and ports, TLS can be configured, and a pool is
+// claimed only with the operator's token.
 func TestExecutorBeyondLoopback(t *testing.T) {
 	local := []string{"SANDBAR_DRIVER=local", "SANDBAR_ALLOW_DEGRADED=true"}
 	const listening = `msg=listening address=(https?)://\[::\]:(\d+) proxy=(\S+):\d+`
@@ -230,8 +230,7 @@ func TestExecutorMainCommand(t *testing.T) {
 	})
 }
 
-// While the main command runs the sandbox is served, and with its end the
-// connections of clients end.
+// The sandbox is served while the main command runs. When it ends, the clients' connections end.
 func TestExecutorServesBesideItsCommand(t *testing.T) {
 	p, api, _ := startExecutor(t, []string{"SANDBAR_DRIVER=local", "SANDBAR_ALLOW_DEGRADED=true", "SANDBOX_SECRET=s"}, "--",
 		"sh", "-c", "while [ ! -e go ]; do sleep 0.05; done; exit 9")

@@ -52,8 +52,7 @@ func foreignIII(data []byte) (*config.III, error) {
 	return c, nil
 }
 
-// iiiSettings converts the settings for the protocol package. config.Load has checked their
-// ranges.
+// iiiSettings converts the settings for the protocol package. config.Load has checked their ranges.
 func iiiSettings(c config.III) settings.Config {
 	s := settings.Config{
 		AutoInstall: c.AutoInstall, ImageAllowlist: c.ImageAllowlist, CustomImages: c.CustomImages,
@@ -68,8 +67,7 @@ func iiiSettings(c config.III) settings.Config {
 	return s
 }
 
-// iiiOptions returns the options of the protocol for the server (serve --iii) and for the
-// worker.
+// iiiOptions returns the options of the protocol for the server (serve --iii) and for the worker.
 func iiiOptions(cfg *config.Config, d driver.Driver, e *engine.Engine, log *slog.Logger) iii.Options {
 	o := iii.Options{Engine: e, Config: iiiSettings(cfg.III), Images: newIIIImages(cfg, d, log), Logger: log}
 	if _, _, most := e.Limits(); cfg.Origin(maxMemory) == "" && platform.HostMemory() > 0 {
@@ -102,7 +100,7 @@ const maxMemory = "limits.max.memory"
 // iiiImages implements function.Images. The protocol checks image_allowlist before it calls.
 type iiiImages struct {
 	log *slog.Logger
-	// installed returns the catalogue that never pulls, pulling the one that does.
+	// installed returns the catalogue that never pulls, pulling the catalogue that pulls.
 	installed, pulling func() (*image.Catalogue, error)
 	// substitute finds a substitute for a preset that is not installed: the host's programs,
 	// or an image of the driver.

@@ -25,7 +25,7 @@ func TestNetwork(t *testing.T) {
 	script(t, "network")
 }
 
-// engineAt is where a daemon is an iii engine.
+// engineAt returns the address at which a daemon serves as an iii engine.
 func (p *process) engineAt() string {
 	p.t.Helper()
 	return "ws" + strings.TrimPrefix(p.stderr.await(p.t, `msg="listening as an iii engine" address=(http[^ ]+)`)[1], "http")
@@ -96,7 +96,7 @@ func (c *iiiClient) invoke(function string, data any) (result map[string]any, fa
 	}
 }
 
-// works makes a sandbox, runs something in it and leaves it.
+// works creates a sandbox, runs a program in it and does not stop it.
 func (c *iiiClient) works() {
 	c.t.Helper()
 	made, failed := c.invoke("sandbox::create", map[string]any{"image": "python"})
@@ -109,7 +109,7 @@ func (c *iiiClient) works() {
 	}
 }
 
-// pythonOnly is the environment of most tests.
+// pythonOnly returns the environment of most tests.
 func pythonOnly() []string {
 	return []string{"SANDBAR_III_IMAGE_ALLOWLIST=python", "SANDBAR_TOKEN=0123456789abcdef"}
 }
@@ -170,7 +170,7 @@ func TestServeIIIWithToken(t *testing.T) {
 	}
 }
 
-// Beyond loopback nothing is served with a token that nobody chose.
+// Beyond loopback the engine refuses to serve without a token that the operator chose.
 func TestServeIIINeedsToken(t *testing.T) {
 	dir := t.TempDir()
 	p := launch(t, dir, []string{"SANDBAR_DRIVER=local"}, nil, "serve", "--listen", "unix:"+filepath.Join(dir, "s"), "--iii", "0.0.0.0:0")
@@ -191,8 +191,8 @@ func TestServeIIIAllowsNothing(t *testing.T) {
 	p.ends(0, syscall.SIGTERM)
 }
 
-// A worker serves an engine that has no sandboxes of its own, comes back to it
-// after it was away, and ends in order.
+// A worker serves an engine that has no sandboxes of its own, reconnects after the engine's
+// restart, and exits cleanly.
 func TestWorker(t *testing.T) {
 	testenv.Need(t, testenv.Linux, testenv.UserNS, testenv.Python)
 	hub := append([]string{"SANDBAR_III_SANDBOXES=false", "SANDBAR_III_OPEN=false"}, pythonOnly()...)
@@ -225,8 +225,8 @@ func TestWorker(t *testing.T) {
 	p.ends(0, syscall.SIGTERM)
 }
 
-// waitFor waits until there is a function: a worker registers when it is
-// connected, and tells nobody.
+// waitFor waits until the function exists. A worker registers it after the connection is open and
+// prints nothing.
 func (c *iiiClient) waitFor(function string) *iiiClient {
 	c.t.Helper()
 	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
@@ -258,7 +258,7 @@ func TestWorkerRefuses(t *testing.T) {
 	}
 }
 
-// What is written for the iii-sandbox worker means the same here.
+// A configuration of the original iii-sandbox worker has the same meaning here.
 func TestForeignConfiguration(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "iii.yaml")

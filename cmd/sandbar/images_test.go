@@ -16,8 +16,8 @@ func TestImages(t *testing.T) {
 	script(t, "images")
 }
 
-// A daemon makes sandboxes of images that were imported beside it, and keeps
-// them from being removed.
+// A daemon creates sandboxes from images that another process imported, and images in use cannot be
+// removed.
 func TestImagesOfADaemon(t *testing.T) {
 	testenv.Need(t, testenv.Linux, testenv.UserNS, testenv.DebianImage)
 	p := serve(t, "", []string{"SANDBAR_TOKEN=t", "SANDBAR_ALLOW_DEGRADED=true"})

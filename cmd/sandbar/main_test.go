@@ -22,22 +22,22 @@ import (
 // with the race detector, which needs cgo, the test binary cannot be one.
 const agentVariable = "TESTENV_AGENT"
 
-// The test binary is sandbar where a script or a test runs it, and the processes
-// that unpack images and carry packets for it.
+// Scripts and tests run the test binary as sandbar. It is also the unpacker of images and the
+// process of the TCP/IP stacks.
 func TestMain(m *testing.M) {
 	netstack.Main()
 	image.Main()
 	testscript.Main(m, map[string]func(){"sandbar": func() {
 		program, err := os.ReadFile(os.Getenv(agentVariable))
 		if err != nil {
-			panic(err) // a fault of the test
+			panic(err) // an error of the test
 		}
 		os.Exit(newApp(program).main(os.Args[1:]))
 	}})
 }
 
-// script runs the scripts of one directory. Nothing of this machine's own
-// configuration has a part in them.
+// script runs the scripts of one directory. The configuration of this machine has no effect on
+// them.
 func script(t *testing.T, dir string) {
 	agentProgram := testenv.Build(t, "cmd/sandbar-agent")
 	testscript.Run(t, testscript.Params{
@@ -54,8 +54,7 @@ func script(t *testing.T, dir string) {
 	})
 }
 
-// exitsWith is the script command "code N PROGRAM ARGUMENT...": run it and
-// expect the exit code N.
+// exitsWith is the script command "code N PROGRAM ARGUMENT...": run it and expect the exit code N.
 func exitsWith(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: code N PROGRAM ARGUMENT...")
@@ -82,8 +81,8 @@ func TestNativeCommandLine(t *testing.T) {
 	script(t, "native")
 }
 
-// Root, since it has control groups: what holds memory without them kills as
-// well, but may be forestalled by an allocation that fails.
+// Root only, because root has control groups. Without them the memory watchdog enforces the limit,
+// and an allocation may fail before it kills.
 func TestOutOfMemory(t *testing.T) {
 	testenv.Need(t, testenv.Linux, testenv.Root)
 	script(t, "memory")
@@ -116,7 +115,7 @@ type invocation struct {
 	stdin   string
 }
 
-// run returns the exit code and what was written.
+// run returns the exit code and the output.
 func (i invocation) run(t *testing.T) (code int, stdout, stderr string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -140,7 +139,7 @@ func (i invocation) run(t *testing.T) (code int, stdout, stderr string) {
 	return code, out.String(), errs.String()
 }
 
-// A plain "go build" carries no agent and starts itself as one.
+// A plain "go build" embeds no agent; the command starts itself as the agent.
 func TestPlainBuild(t *testing.T) {
 	testenv.Need(t, testenv.Linux, testenv.UserNS)
 	dir := t.TempDir()

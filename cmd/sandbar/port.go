@@ -90,8 +90,7 @@ func parsePort(s string) (int, bool) {
 	return int(n), err == nil && strconv.FormatUint(n, 10) == s
 }
 
-// tunnel forwards one connection. It prints an error and returns, so that the listener goes
-// on.
+// tunnel forwards one connection. It prints an error and returns, so that the listener goes on.
 func (r *remote) tunnel(here net.Conn, id string, port int) {
 	defer here.Close()
 	there, err := r.Port(r.ctx, id, port)

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// terminal opens a terminal: what is written to the second shows on the first.
+// terminal opens a pseudoterminal. Text that is written to the second end appears at the first.
 func terminal(t *testing.T) (master, slave *os.File) {
 	t.Helper()
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
@@ -34,8 +34,7 @@ func terminal(t *testing.T) (master, slave *os.File) {
 	return master, slave
 }
 
-// On a terminal, and only there, transfers show how far they are, and a name
-// that would write to the terminal is quoted.
+// Transfers print their progress to terminals only. Control characters in file names are quoted.
 func TestProgress(t *testing.T) {
 	p, id := served(t, []string{"SANDBAR_DRIVER=local", "SANDBAR_ALLOW_DEGRADED=true"})
 	file := filepath.Join(p.dir, "f")

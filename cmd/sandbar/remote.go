@@ -57,8 +57,7 @@ func (a *app) remoteCommand(cmd *cobra.Command, run func(r *remote, args []strin
 	return cmd
 }
 
-// connect finds the daemon's address and token and installs the signal handler. It sends
-// nothing.
+// connect finds the daemon's address and token and installs the signal handler. It sends nothing.
 func (a *app) connect(cmd *cobra.Command) (*remote, error) {
 	c, err := a.client(cmd)
 	if err != nil {

@@ -171,8 +171,7 @@ func (a *app) serve(cfg *config.Config, load func() (*config.Config, error)) err
 	return p.run()
 }
 
-// checkNetwork returns Unsupported if fathom.network is set and the driver has no
-// outbound network.
+// checkNetwork returns Unsupported if fathom.network is set and the driver has no outbound network.
 func checkNetwork(cfg *config.Config, caps driver.Caps) error {
 	if !cfg.Fathom.Network || caps.Outbound {
 		return nil
@@ -207,8 +206,7 @@ func (a *app) announce(t config.Token) {
 	}
 }
 
-// reconcile removes leftovers of killed daemons. It logs errors; they do not prevent the
-// start.
+// reconcile removes leftovers of killed daemons. It logs errors; they do not prevent the start.
 func reconcile(ds platform.Drivers, log *slog.Logger) {
 	for _, d := range ds.All() {
 		reconcileDriver(d, log)

@@ -133,8 +133,7 @@ func (a *app) openTool(cfg *config.Config, driver string) (*sandbox.Sandbox, err
 // maxToolStdin is the largest "stdin" of a request, in bytes.
 const maxToolStdin = 1 << 20
 
-// readToolRequest reads a request of bounded size. JSON may escape one byte as six
-// ("\u0001").
+// readToolRequest reads a request of bounded size. JSON may escape one byte as six ("\u0001").
 func readToolRequest(r io.Reader, cfg *config.Config) ([]byte, error) {
 	most := 6*(cfg.MaxCode+cfg.MaxEnv+maxToolStdin) + 64<<10
 	text, err := io.ReadAll(io.LimitReader(r, most+1))
@@ -189,8 +188,7 @@ func toolTimeout(at *time.Duration) strictjson.Field {
 	}}
 }
 
-// answer prints t, or the answer for err if that is not nil, and returns the exit code
-// as an error.
+// answer prints t, or the answer for err if that is not nil, and returns the exit code as an error.
 func (a *app) answer(t toolAnswer, err error, asJSON bool) error {
 	code := 0
 	if err != nil {
@@ -242,9 +240,8 @@ func (a *app) printToolSchema(cfg *config.Config) error {
 // probe has not finished by then.
 const probeTimeout = 10 * time.Second
 
-// availableLanguages returns the languages whose interpreter exists in a sandbox with
-// these settings. It returns nil if no sandbox can be made; the next request then reports
-// the error.
+// availableLanguages returns the languages whose interpreter exists in a sandbox with these
+// settings. It returns nil if no sandbox can be made; the next request then reports the error.
 func (a *app) availableLanguages(cfg *config.Config) []string {
 	log := slog.New(slog.DiscardHandler)
 	ds, err := platform.OpenDriver(cfg, a.factories, log)

@@ -27,7 +27,7 @@ func dialCases() []testCase {
 			c.ok(err, "Listen")
 			port := l.Addr().(*net.TCPAddr).Port
 			l.Close()
-			c.code(dial(c, c.box(), port), "DialPort where nobody listens", sandbar.Unavailable)
+			c.code(dial(c, c.box(), port), "DialPort without a listener", sandbar.Unavailable)
 		}},
 		{name: "hosts-port", needs: []need{dialer}, run: dialHost},
 		{name: "neighbours-port", needs: []need{dialer, needPython(), needClaim("a private network", func(k driver.Caps) bool { return k.PrivateNetwork })}, run: func(c *C) {

@@ -53,7 +53,7 @@ func TestFaultsAreFound(t *testing.T) {
 			l.created = func(dir string) { os.WriteFile(filepath.Join(dir, "left"), nil, 0o600) }
 		}, "lifecycle/create-empty", "file: "},
 		{"a last byte lost", func(l *liar) { l.stdout = func(w io.Writer) io.Writer { return &tailless{w: w} } }, "streams/last-bytes", "of a short program"},
-		{"output kept in memory", func(l *liar) { l.stdout = func(w io.Writer) io.Writer { return &hoard{w: w} } }, "streams/slow-reader", "nobody reads"},
+		{"output kept in memory", func(l *liar) { l.stdout = func(w io.Writer) io.Writer { return &hoard{w: w} } }, "streams/slow-reader", "output is not read"},
 		{"bytes made into characters", func(l *liar) { l.stdout = func(w io.Writer) io.Writer { return &mender{w} } }, "streams/every-byte", "bytes are changed"},
 		{"errors of writers ignored", func(l *liar) { l.stdout = func(w io.Writer) io.Writer { return &deaf{w: w} } }, "streams/failing-reader", "after it had failed"},
 		{"exit codes of seven bits", func(l *liar) { l.result = func(r *sandbar.Result) { r.ExitCode &= 0x7f } }, "endings/exit-codes", "want exit code 255"},

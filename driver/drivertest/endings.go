@@ -264,16 +264,16 @@ printf '\177garbage that is no program' > garbage; chmod 755 garbage; mkdir sub;
 		cmd   sandbar.Cmd
 		codes []sandbar.Code
 	}{
-		"a program that is not there":           {sandbar.Cmd{Args: []string{"no-such-program"}}, []sandbar.Code{sandbar.NotFound}},
-		"a path that is not there":              {sandbar.Cmd{Args: []string{"/no/such/program"}}, []sandbar.Code{sandbar.NotFound}},
-		"a relative path that is not there":     {sandbar.Cmd{Args: []string{"./no-such"}}, []sandbar.Code{sandbar.NotFound}},
+		"a program that does not exist":         {sandbar.Cmd{Args: []string{"no-such-program"}}, []sandbar.Code{sandbar.NotFound}},
+		"a path that does not exist":            {sandbar.Cmd{Args: []string{"/no/such/program"}}, []sandbar.Code{sandbar.NotFound}},
+		"a relative path that does not exist":   {sandbar.Cmd{Args: []string{"./no-such"}}, []sandbar.Code{sandbar.NotFound}},
 		"a link to nowhere":                     {sandbar.Cmd{Args: []string{"./dangling"}}, []sandbar.Code{sandbar.NotFound}},
 		"a path below a file":                   {sandbar.Cmd{Args: []string{"./plain/x"}}, []sandbar.Code{sandbar.NotFound}},
 		"a file without permission":             {sandbar.Cmd{Args: []string{"./plain"}}, []sandbar.Code{sandbar.Denied}},
 		"a directory":                           {sandbar.Cmd{Args: []string{"./sub"}}, []sandbar.Code{sandbar.Denied}},
 		"a file that is no program":             {sandbar.Cmd{Args: []string{"./garbage"}}, []sandbar.Code{sandbar.Denied}},
 		"a script without its interpreter":      {sandbar.Cmd{Args: []string{"./orphaned"}}, []sandbar.Code{sandbar.NotFound}},
-		"a directory that is not there":         {sandbar.Cmd{Args: []string{"true"}, Dir: "/no/such/directory"}, []sandbar.Code{sandbar.NotFound}},
+		"a directory that does not exist":       {sandbar.Cmd{Args: []string{"true"}, Dir: "/no/such/directory"}, []sandbar.Code{sandbar.NotFound}},
 		"a directory that is a file":            {sandbar.Cmd{Args: []string{"true"}, Dir: "plain"}, []sandbar.Code{sandbar.NotFound, sandbar.Conflict}},
 		"no program at all":                     {sandbar.Cmd{}, []sandbar.Code{sandbar.Invalid}},
 		"an empty name":                         {sandbar.Cmd{Args: []string{""}}, []sandbar.Code{sandbar.Invalid, sandbar.NotFound}},

@@ -172,7 +172,7 @@ func appendFile(c *C, b driver.Sandbox, f sandbar.FS) {
 
 func parents(c *C, b driver.Sandbox, f sandbar.FS) {
 	_, err := f.Create(c.ctx, "no/such/f", sandbar.CreateOptions{})
-	c.code(err, "Create below a directory that is not there", sandbar.NotFound)
+	c.code(err, "Create below a directory that does not exist", sandbar.NotFound)
 	put(c, f, "no/such/f", "x", sandbar.CreateOptions{Parents: true})
 	put(c, f, "no/such/g", "y", sandbar.CreateOptions{Parents: true})
 	_, err = f.Create(c.ctx, "no/such/f/below", sandbar.CreateOptions{Parents: true})
@@ -283,7 +283,7 @@ func listFiles(c *C, b driver.Sandbox, f sandbar.FS) {
 	_, err = f.ReadDir(c.ctx, "d/f1", "", 10)
 	c.code(err, "ReadDir of a file", sandbar.Conflict)
 	_, err = f.ReadDir(c.ctx, "nowhere", "", 10)
-	c.code(err, "ReadDir of nothing", sandbar.NotFound)
+	c.code(err, "ReadDir of a missing directory", sandbar.NotFound)
 	if _, err := f.ReadDir(c.ctx, ".", "", 10); err != nil {
 		c.Errorf("ReadDir of \".\": %v", err)
 	}
@@ -296,7 +296,7 @@ func makeDirectories(c *C, b driver.Sandbox, f sandbar.FS) {
 	c.ok(f.Mkdir(c.ctx, "a", 0o755, false), "Mkdir")
 	c.code(f.Mkdir(c.ctx, "a", 0o755, false), "Mkdir where a directory is", sandbar.Exists)
 	c.ok(f.Mkdir(c.ctx, "a", 0o755, true), "Mkdir with parents where a directory is")
-	c.code(f.Mkdir(c.ctx, "x/y", 0o755, false), "Mkdir below nothing", sandbar.NotFound)
+	c.code(f.Mkdir(c.ctx, "x/y", 0o755, false), "Mkdir below a missing directory", sandbar.NotFound)
 	c.ok(f.Mkdir(c.ctx, "x/y/z", 0o755, true), "Mkdir with parents")
 	c.ok(f.Mkdir(c.ctx, "x/y/z", 0o755, true), "Mkdir with parents, again")
 	put(c, f, "file", "", sandbar.CreateOptions{})
@@ -308,8 +308,8 @@ func makeDirectories(c *C, b driver.Sandbox, f sandbar.FS) {
 
 func removeFiles(c *C, b driver.Sandbox, f sandbar.FS) {
 	c.exited(c.sh(b, `mkdir -p full/a/b empty; echo x > full/a/b/f; echo x > file; ln -s full link; ln -s nowhere dangling; mkfifo p; mkdir shut; echo x > shut/f; chmod 500 shut`), 0, "preparing")
-	c.code(f.Remove(c.ctx, "nothing", false), "Remove of nothing", sandbar.NotFound)
-	c.code(f.Remove(c.ctx, "nothing", true), "recursive Remove of nothing", sandbar.NotFound)
+	c.code(f.Remove(c.ctx, "nothing", false), "Remove of a missing file", sandbar.NotFound)
+	c.code(f.Remove(c.ctx, "nothing", true), "recursive Remove of a missing file", sandbar.NotFound)
 	c.code(f.Remove(c.ctx, "full", false), "Remove of a directory that is not empty", sandbar.Conflict)
 	for _, name := range []string{"link", "dangling", "p", "file", "empty"} {
 		c.ok(f.Remove(c.ctx, name, false), "Remove %s", name)
@@ -333,8 +333,8 @@ func renameFiles(c *C, b driver.Sandbox, f sandbar.FS) {
 	c.ok(f.Rename(c.ctx, "c", "d/c"), "Rename into a directory")
 	c.ok(f.Rename(c.ctx, "d", "e"), "Rename of a directory")
 	c.ok(f.Rename(c.ctx, "l", "m"), "Rename of a link")
-	c.code(f.Rename(c.ctx, "nothing", "x"), "Rename of nothing", sandbar.NotFound)
-	c.code(f.Rename(c.ctx, "e/c", "no/such/x"), "Rename to a directory that is not there", sandbar.NotFound)
+	c.code(f.Rename(c.ctx, "nothing", "x"), "Rename of a missing file", sandbar.NotFound)
+	c.code(f.Rename(c.ctx, "e/c", "no/such/x"), "Rename to a directory that does not exist", sandbar.NotFound)
 	c.code(f.Rename(c.ctx, "e", "full"), "Rename over a directory that is not empty", sandbar.Conflict, sandbar.Exists)
 	c.code(f.Rename(c.ctx, "e/c", "full"), "Rename of a file over a directory", sandbar.Conflict, sandbar.Exists)
 	c.code(f.Rename(c.ctx, "full", "full/below"), "Rename of a directory into itself", sandbar.Invalid, sandbar.Conflict)
@@ -357,8 +357,8 @@ func changeModes(c *C, b driver.Sandbox, f sandbar.FS) {
 		c.Errorf("t/u/f has mode %v (%v); want 0500", info.Mode, err)
 	}
 	c.ok(f.Chmod(c.ctx, "t", 0o700, true), "recursive Chmod that opens them again")
-	c.code(f.Chmod(c.ctx, "nothing", 0o700, false), "Chmod of nothing", sandbar.NotFound)
-	c.code(f.Chmod(c.ctx, "nothing", 0o700, true), "recursive Chmod of nothing", sandbar.NotFound)
+	c.code(f.Chmod(c.ctx, "nothing", 0o700, false), "Chmod of a missing file", sandbar.NotFound)
+	c.code(f.Chmod(c.ctx, "nothing", 0o700, true), "recursive Chmod of a missing file", sandbar.NotFound)
 	for _, bit := range []fs.FileMode{fs.ModeSetuid, fs.ModeSetgid} {
 		for _, recursive := range []bool{false, true} {
 			c.code(f.Chmod(c.ctx, "t", 0o755|bit, recursive), "Chmod with "+bit.String(), sandbar.Invalid)
@@ -379,14 +379,14 @@ func fileErrors(c *C, b driver.Sandbox, f sandbar.FS) {
 		}
 		return err
 	}
-	c.code(open("nothing"), "Open of nothing", sandbar.NotFound)
+	c.code(open("nothing"), "Open of a missing file", sandbar.NotFound)
 	c.code(open("d"), "Open of a directory", sandbar.Conflict)
 	c.code(open("p"), "Open of a FIFO", sandbar.Conflict)
 	c.code(open("/dev/null"), "Open of a device", sandbar.Conflict, sandbar.Denied)
 	c.code(open("f/below"), "Open below a file", sandbar.Conflict, sandbar.NotFound)
 	c.code(open("x"), "Open of a link to itself", sandbar.Invalid, sandbar.Conflict, sandbar.Denied)
 	_, err := f.Stat(c.ctx, "nothing")
-	c.code(err, "Stat of nothing", sandbar.NotFound)
+	c.code(err, "Stat of a missing file", sandbar.NotFound)
 	if !errors.Is(err, syscall.ENOENT) {
 		c.Errorf("the cause of %v is not ENOENT", err)
 	}

@@ -64,7 +64,7 @@ func imageCases() []testCase {
 			if err == nil {
 				c.destroy(b)
 			}
-			c.code(err, "Create with an image that is not there", sandbar.NotFound, sandbar.Unsupported)
+			c.code(err, "Create with an image that does not exist", sandbar.NotFound, sandbar.Unsupported)
 			switch b, err = create(likeHost); {
 			case err == nil:
 				c.likeHost(b, images)

@@ -125,7 +125,7 @@ func refused(c *C, l limit) {
 	r := c.sh(degraded, "exit 3")
 	c.exited(r, 3, "a program with "+l.name+" accepted as not held")
 	if by := l.enforced(r.Enforced); by != sandbar.EnforcedNone {
-		c.Errorf("the result says that %s was enforced by %q", l.name, by)
+		c.Errorf("the result reports that %s was enforced by %q", l.name, by)
 	}
 }
 

@@ -97,7 +97,7 @@ func readMany(c *C, b driver.Sandbox, _ sandbar.FS, r sandbar.BatchReader) {
 		}
 	}
 	_, err := r.ReadFiles(c.ctx, []string{"a"}, -1)
-	c.code(err, "ReadFiles of less than nothing", sandbar.Invalid)
+	c.code(err, "ReadFiles with a negative size", sandbar.Invalid)
 	if got, err := r.ReadFiles(c.ctx, nil, 1); len(got) != 0 || err != nil {
 		c.Errorf("ReadFiles of no files: %v, %v", got, err)
 	}
@@ -141,28 +141,28 @@ func putFiles(c *C, b driver.Sandbox, _ sandbar.FS, p sandbar.Putter) {
 		c.ok(p.Put(c.ctx, path, []byte(text), sandbar.CreateOptions{Mode: 0o755, Parents: true}), "Put of %s", path)
 	}
 	c.exited(c.sh(b, `test "$(cat new old link a/b/c)" = "$(printf 'text\nnew\nnot through itbelow')" && test "$(cat target)" = kept && test ! -L link &&
-test -x new && test "$(wc -c < most)" -eq `+fmt.Sprint(sandbar.MaxPut)+` && test -f empty && test ! -s empty && test "$(ls -A | wc -l)" -eq 8`), 0, "what is there afterwards")
+test -x new && test "$(wc -c < most)" -eq `+fmt.Sprint(sandbar.MaxPut)+` && test -f empty && test ! -s empty && test "$(ls -A | wc -l)" -eq 8`), 0, "files afterwards")
 	c.code(p.Put(c.ctx, "dir", nil, sandbar.CreateOptions{}), "Put over a directory", sandbar.Conflict)
 	c.code(p.Put(c.ctx, "no/where", nil, sandbar.CreateOptions{}), "Put without a directory", sandbar.NotFound)
 	c.code(p.Put(c.ctx, "", nil, sandbar.CreateOptions{}), "Put of an empty path", sandbar.Invalid)
 	c.code(p.Put(c.ctx, "x", []byte(most+"x"), sandbar.CreateOptions{}), "Put of too much", sandbar.Invalid)
 	c.code(p.Put(c.ctx, "x", nil, sandbar.CreateOptions{Append: true}), "Put at the end", sandbar.Invalid)
-	c.exited(c.sh(b, `test ! -e x && test "$(ls -A | wc -l)" -eq 8`), 0, "what is there after errors")
+	c.exited(c.sh(b, `test ! -e x && test "$(ls -A | wc -l)" -eq 8`), 0, "files after errors")
 }
 
 func changeOwners(c *C, b driver.Sandbox, f sandbar.FS, o sandbar.Owner) {
 	c.exited(c.sh(b, `mkdir -p t/u; echo x > t/u/f; echo x > outside; ln -s "$PWD/outside" t/l; ln -s f t/u/m`), 0, "preparing")
 	own, err := f.Stat(c.ctx, "t")
 	c.ok(err, "Stat")
-	c.ok(o.Chown(c.ctx, "t", own.UID, own.GID, true), "Chown to whom it belongs to")
-	c.ok(o.Chown(c.ctx, "t/u/f", sandbar.SameID, sandbar.SameID, false), "Chown to nobody")
-	c.code(o.Chown(c.ctx, "nothing", own.UID, own.GID, false), "Chown of nothing", sandbar.NotFound)
-	c.code(o.Chown(c.ctx, "nothing", own.UID, own.GID, true), "recursive Chown of nothing", sandbar.NotFound)
+	c.ok(o.Chown(c.ctx, "t", own.UID, own.GID, true), "Chown to the present owner")
+	c.ok(o.Chown(c.ctx, "t/u/f", sandbar.SameID, sandbar.SameID, false), "Chown to SameID")
+	c.code(o.Chown(c.ctx, "nothing", own.UID, own.GID, false), "Chown of a missing file", sandbar.NotFound)
+	c.code(o.Chown(c.ctx, "nothing", own.UID, own.GID, true), "recursive Chown of a missing file", sandbar.NotFound)
 	c.code(o.Chown(c.ctx, "", own.UID, own.GID, true), "Chown of an empty path", sandbar.Invalid)
 	uid, gid := own.UID+4321, own.GID+1234
 	err = o.Chown(c.ctx, "t", uid, gid, true)
 	if err != nil { // most users have no permission for it
-		c.code(err, "Chown to somebody else", sandbar.Denied)
+		c.code(err, "Chown to another user", sandbar.Denied)
 		if !errors.Is(err, syscall.EPERM) {
 			c.Errorf("the cause of %v is not EPERM", err)
 		}
@@ -184,8 +184,8 @@ func renameNew(c *C, b driver.Sandbox, f sandbar.FS, m sandbar.Mover) {
 		c.code(m.RenameNew(c.ctx, "b", to), "RenameNew to "+to, sandbar.Exists)
 	}
 	c.code(m.RenameNew(c.ctx, "empty", "there"), "RenameNew of a directory to another", sandbar.Exists)
-	c.code(m.RenameNew(c.ctx, "nothing", "x"), "RenameNew of nothing", sandbar.NotFound)
-	c.code(m.RenameNew(c.ctx, "b", ""), "RenameNew to nothing", sandbar.Invalid)
+	c.code(m.RenameNew(c.ctx, "nothing", "x"), "RenameNew of a missing file", sandbar.NotFound)
+	c.code(m.RenameNew(c.ctx, "b", ""), "RenameNew to an empty name", sandbar.Invalid)
 	c.code(m.RenameNew(c.ctx, "", "x"), "RenameNew of an empty path", sandbar.Invalid)
 
 	// Of concurrent Puts to the same path, one wins and no byte is lost.

@@ -86,7 +86,7 @@ func streamCases() []testCase {
 		{name: "discarded", run: func(c *C) {
 			p := c.start(c.box(), sandbar.Cmd{Args: []string{"sh", "-c", "head -c 8388608 /dev/zero; echo x >&2; exit 6"}}, driver.Stdio{})
 			if res := c.wait(p); res.Outcome != sandbar.Exited || res.ExitCode != 6 {
-				c.Errorf("a program whose output nobody wants: %+v", res)
+				c.Errorf("a program whose output is discarded: %+v", res)
 			}
 		}},
 		{name: "stdin-none", run: func(c *C) {
@@ -105,7 +105,7 @@ func streamCases() []testCase {
 		{name: "stdin-blocked", run: func(c *C) {
 			stdin, end := io.Pipe()
 			c.Cleanup(func() { end.Close() })
-			c.exited(c.exec(c.box(), sandbar.Cmd{Args: []string{"sh", "-c", "exit 7"}}, stdin), 7, "a program whose input never comes")
+			c.exited(c.exec(c.box(), sandbar.Cmd{Args: []string{"sh", "-c", "exit 7"}}, stdin), 7, "a program whose input never arrives")
 		}},
 		{name: "stdin-unread", run: func(c *C) {
 			b := c.box()
@@ -126,7 +126,7 @@ func streamCases() []testCase {
 		}},
 		{name: "closed-stdout", run: func(c *C) {
 			r := c.sh(c.box(), "echo first; exec >&-; sleep 0.2; echo still >&2; exit 5")
-			c.exited(r, 5, "a program that closes stdout and lives on")
+			c.exited(r, 5, "a program that closes stdout and continues")
 			if r.out != "first\n" || r.errOut != "still\n" {
 				c.Errorf("got %v", r)
 			}
@@ -223,7 +223,7 @@ func slowReader(c *C) {
 		}
 	}
 	if at := progress.n.Load(); at*size > 8<<20 {
-		c.Errorf("nobody reads, and the program has written %d bytes", at*size)
+		c.Errorf("the output is not read, and the program has written %d bytes", at*size)
 	}
 	open()
 	res := c.wait(p)
@@ -241,7 +241,7 @@ func failingReader(c *C) {
 	res := c.wait(p)
 	sigpipe := res.Outcome == sandbar.Signaled && res.Signal == 13
 	if !sigpipe && !(res.Outcome == sandbar.Exited && res.ExitCode != 0) {
-		c.Errorf("nobody takes the output, and the program ended with %v, exit code %d, signal %d", res.Outcome, res.ExitCode, res.Signal)
+		c.Errorf("the output is not read, and the program ended with %v, exit code %d, signal %d", res.Outcome, res.ExitCode, res.Signal)
 	}
 	if out.late.Load() {
 		c.Errorf("the writer was called after it had failed")
@@ -328,6 +328,6 @@ func chatter(c *C) {
 	say.Close()
 	c.wait(p)
 	if !strings.HasSuffix(out.String(), "bye\n") {
-		c.Errorf("after the end of its input the program says %q", out.String())
+		c.Errorf("after the end of its input the program prints %q", out.String())
 	}
 }

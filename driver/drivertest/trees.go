@@ -237,10 +237,10 @@ print("looked")`
 	if sandbar.CodeOf(err) == sandbar.Gone {
 		return all
 	}
-	t.c.ok(err, "looking for what lives")
+	t.c.ok(err, "listing live processes")
 	t.c.wait(p)
 	if !strings.HasSuffix(out.String(), "looked\n") {
-		t.c.Fatalf("the look for what lives says %s", sandbar.Quote(out.String(), 300))
+		t.c.Fatalf("the list of live processes: %s", sandbar.Quote(out.String(), 300))
 	}
 	for line := range strings.Lines(out.String()) {
 		var pid int
@@ -274,7 +274,7 @@ def daemon():
 func needTrees() need {
 	return need{ofDriver: true, unmet: func(s *suite) string {
 		if runtime.GOOS != "linux" {
-			return "what lives is counted on Linux only"
+			return "live processes are counted on Linux only"
 		}
 		return ""
 	}}
@@ -304,7 +304,7 @@ func (c *C) tree(b driver.Sandbox, program string) *tree {
 		driver.Stdio{Stdout: out, Stderr: out})
 	c.until(func() bool { return strings.Contains(out.String(), "up\n") || len(out.String()) > 1<<10 }, "the program is up")
 	if !out.has("up\n")() {
-		c.Fatalf("the program says %s", sandbar.Quote(out.String(), 400))
+		c.Fatalf("the program prints %s", sandbar.Quote(out.String(), 400))
 	}
 	return t
 }

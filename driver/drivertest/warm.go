@@ -258,7 +258,7 @@ func (k warmKind) once(c *C) {
 	p, out := k.begin(c, b, k.wait, nil)
 	c.until(out.has("\n"), "the program is up")
 	if pid := p.PID(); pid != 0 && out.String() != fmt.Sprintf("up %d\n", pid) {
-		c.Errorf("PID says %d; the program says %s", pid, sandbar.Quote(out.String(), 100))
+		c.Errorf("PID says %d; the program prints %s", pid, sandbar.Quote(out.String(), 100))
 	}
 	_, err := k.eval(c, b, driver.Evaluation{Code: k.wait}, driver.Stdio{})
 	c.code(err, "a second Eval", sandbar.Conflict)

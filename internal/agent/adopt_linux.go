@@ -15,9 +15,9 @@ import (
 // the launcher forked. Adopt verifies the process from /proc and registers it; it refuses a process
 // that has kept any right.
 
-// onLend answers with the next tag, the limits and the Landlock ruleset. It may wait for the tag,
-// so a worker runs it.
-func (a *agent) onLend(f wire.Frame) error {
+// onAdoptAttrs answers with the next tag, the limits and the Landlock ruleset. It may wait for the
+// tag, so a worker runs it.
+func (a *agent) onAdoptAttrs(f wire.Frame) error {
 	if !a.ready || len(f.Payload) != 0 {
 		return unix.EPROTO
 	}
@@ -26,18 +26,18 @@ func (a *agent) onLend(f wire.Frame) error {
 			a.reply(f.ID, wire.FailProtocol, unix.EOPNOTSUPP, "", nil)
 			return
 		}
-		mark, more := <-a.tags.next
+		tag, more := <-a.tags.next
 		if !more {
 			a.reply(f.ID, wire.FailExec, unix.EOVERFLOW, "", nil)
 			return
 		}
 		a.tags.used <- struct{}{}
-		lent := wire.AdoptAttrs{Tag: mark, Resource: uint32(a.tags.resource), Rlimits: a.rlimits}
+		attrs := wire.AdoptAttrs{Tag: tag, Resource: uint32(a.tags.resource), Rlimits: a.rlimits}
 		var fds []int
 		if a.ruleset >= 0 {
 			fds = append(fds, a.ruleset)
 		}
-		a.reply(f.ID, wire.OK, nil, "", lent.Append(nil), fds...)
+		a.reply(f.ID, wire.OK, nil, "", attrs.Append(nil), fds...)
 	})
 	return nil
 }
@@ -94,12 +94,12 @@ func (a *agent) adopt(id uint32, w wire.Adopt) (text string, err error) {
 
 // adoptionMismatch returns how a process differs from one that the launcher forked, "" if it does
 // not.
-func (a *agent) adoptionMismatch(pid int, mark uint64) string {
+func (a *agent) adoptionMismatch(pid int, tag uint64) string {
 	limits, err := readVisibleProc(pid, "limits")
 	if err != nil {
 		return "it does not exist"
 	}
-	if parseTag(limits, a.killer.limitName) != mark {
+	if parseTag(limits, a.killer.limitName) != tag {
 		return "its tag differs"
 	}
 	if group, err := unix.Getpgid(pid); err != nil || group != pid {

@@ -13,7 +13,7 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/agent/wire"
 )
 
-// Among files that may be read, those of /proc and what is no file may not.
+// FSReadFiles refuses files of /proc and files that are not regular.
 func TestReadFiles(t *testing.T) {
 	dir := t.TempDir()
 	file, pipe := filepath.Join(dir, "file"), filepath.Join(dir, "pipe")
@@ -35,7 +35,7 @@ func TestReadFiles(t *testing.T) {
 	if b.dir != -1 {
 		t.Error("a directory remains open")
 	}
-	// One more byte than fits is never read as all there is.
+	// A file that is one byte too long is never reported as complete.
 	b.maxBytes = 3
 	got, err = wire.DecodeFileContents(b.readAll(nil, []string{file}))
 	if err != nil || len(got) != 1 || got[0].Complete || string(got[0].Bytes) != "tex" {

@@ -8,10 +8,10 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/agent/wire"
 )
 
-// An interpreter that opens its program's file first can be started before the file exists. The path
-// is at first a named pipe without a writer: open(2) blocks (fifo(7)). Release renames the file over
-// the pipe and sends SIGSTOP and SIGCONT. They cancel each other, but interrupt open(2), which the
-// kernel restarts with the same path (signal(7)): the same call opens the file.
+// An interpreter that opens its program's file first can be started before the file exists. The
+// path is at first a named pipe without a writer: open(2) blocks (fifo(7)). Release renames the
+// file over the pipe and sends SIGSTOP and SIGCONT. They cancel each other, but interrupt open(2),
+// which the kernel restarts with the same path (signal(7)): the same call opens the file.
 //
 // Release does not depend on how far the interpreter has come. If it opens the path later, it finds
 // the file; if it is blocked in another call, the signals have no effect.
@@ -49,8 +49,8 @@ func (a *agent) running(id uint32) *process {
 }
 
 // readerBecomesUser gives the frame-reader thread the sandbox's user for file access, permanently,
-// because Release writes a file there. Unlike a worker the thread is in no Landlock domain. It needs
-// none: a worker has opened the directory and checked the names.
+// because Release writes a file there. Unlike a worker the thread is in no Landlock domain. It
+// needs none: a worker has opened the directory and checked the names.
 func (a *agent) readerBecomesUser() error {
 	if !a.separateUser || a.wholeMachine || a.readerIsUser {
 		return nil
@@ -96,7 +96,7 @@ func (a *agent) release(r *wire.Release) error {
 	if !h.hasFIFO {
 		return unix.EINVAL
 	}
-	if err := h.write(r.Bytes); err != nil {
+	if err := writeAll(h.fd, r.Bytes); err != nil {
 		return err
 	}
 	if err := h.commit(); err != nil {

@@ -175,10 +175,10 @@ func (l *conn) write(f wire.Frame) error {
 	l.buffer = wire.AppendHeader(l.buffer[:0], wire.Header{
 		Length: uint32(len(f.Payload)), Type: f.Type, FDs: uint8(len(f.FDs)), ID: f.ID})
 	if len(f.Payload) > maxCopied && len(f.FDs) == 0 {
-		if err := l.writeFull(l.buffer); err != nil {
+		if err := writeAll(l.out, l.buffer); err != nil {
 			return err
 		}
-		return l.writeFull(f.Payload)
+		return writeAll(l.out, f.Payload)
 	}
 	l.buffer = append(l.buffer, f.Payload...)
 	b := l.buffer
@@ -192,16 +192,17 @@ func (l *conn) write(f wire.Frame) error {
 		}
 		b = b[n:]
 	}
-	return l.writeFull(b)
+	return writeAll(l.out, b)
 }
 
 // maxCopied is the largest payload, in bytes, that is copied behind its header so that one write(2)
 // sends both.
 const maxCopied = 16 << 10
 
-func (l *conn) writeFull(b []byte) error {
+// writeAll writes all of b.
+func writeAll(fd int, b []byte) error {
 	for len(b) > 0 {
-		n, err := unix.Write(l.out, b)
+		n, err := unix.Write(fd, b)
 		if err == unix.EINTR {
 			continue
 		}

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// An agent whose host never says a word gives up; one whose host does, or goes,
-// reads on.
+// An agent exits if its host never sends a byte. After the first byte, or the end of the
+// connection, it reads on.
 func TestAwait(t *testing.T) {
 	for name, tt := range map[string]struct {
 		host  func(w *os.File) error

@@ -233,7 +233,7 @@ func (a *agent) fsPut(r *wire.FSRequest) error {
 		return err
 	}
 	defer h.discard()
-	if err := h.write(r.Bytes); err != nil {
+	if err := writeAll(h.fd, r.Bytes); err != nil {
 		return err
 	}
 	return h.commit()
@@ -331,21 +331,7 @@ func (a *agent) fsWrite(r *wire.FSRequest) error {
 	if err != nil {
 		return err
 	}
-	return h.write(r.Bytes)
-}
-
-func (h *handle) write(b []byte) error {
-	for len(b) > 0 {
-		n, err := unix.Write(h.fd, b)
-		if err == unix.EINTR {
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		b = b[n:]
-	}
-	return nil
+	return writeAll(h.fd, r.Bytes)
 }
 
 func (a *agent) fsStat(path string) ([]byte, error) {

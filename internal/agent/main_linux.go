@@ -119,7 +119,7 @@ func (a *agent) dispatch(f wire.Frame) error {
 	case wire.TypeKill:
 		return a.onKill(f)
 	case wire.TypeAdoptAttrs:
-		return a.onLend(f)
+		return a.onAdoptAttrs(f)
 	case wire.TypeAdopt:
 		return a.onAdopt(f)
 	case wire.TypeFS:

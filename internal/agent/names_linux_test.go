@@ -16,15 +16,15 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/test/testenv"
 )
 
-// resolving are the functions of unix and os that resolve a name by following links.
-// Those that take an open directory and never follow the last name (Mkdirat, Mknodat,
-// Unlinkat, Renameat) are not among them.
+// resolving are the functions of unix and os that resolve a name by following links. The list
+// excludes functions that use an open directory and never follow the last name (Mkdirat, Mknodat,
+// Unlinkat, Renameat).
 var resolving = strings.Fields(`Open Openat Openat2 Creat Stat Lstat Statx Fstatat Chmod Fchmodat Chown Lchown Fchownat
 	Mkdir Mknod Readlink Readlinkat Truncate Utime Utimes UtimesNano UtimesNanoAt Futimesat Access Faccessat Faccessat2 Statfs
 	Setxattr Lsetxattr Getxattr Lgetxattr Removexattr Lremovexattr Listxattr Link Linkat Symlink Symlinkat Rename Unlink Rmdir
 	Chdir Chroot OpenFile ReadFile WriteFile ReadDir Create MkdirAll Remove RemoveAll DirFS OpenRoot`)
 
-// resolvers are the files that may call them, and why.
+// resolvers are the files that may call them, with the reason.
 var resolvers = map[string]string{
 	"names_linux.go":      "the one way to names of the guest's tree",
 	"setup_linux.go":      "names of the plan, before any program runs",
@@ -78,7 +78,7 @@ func TestNamesAreResolvedSafely(t *testing.T) {
 	}
 }
 
-// ownProc reports whether the name begins with a literal of the agent's own /proc.
+// ownProc reports whether the name begins with a literal path of the agent's own /proc.
 func ownProc(call *ast.CallExpr) bool {
 	for at := call.Args[0]; ; {
 		switch x := at.(type) {
@@ -93,14 +93,14 @@ func ownProc(call *ast.CallExpr) bool {
 	}
 }
 
-// Both ways to change a mode change the file that was found, whatever has its name by
-// then, and with any mode; the way of older kernels is there in every kernel.
+// Both ways to change a mode change the open file, even if its name now belongs to another file,
+// and whatever its mode is. Every kernel supports the way of older kernels.
 func TestChmodByDescriptor(t *testing.T) {
 	testenv.Need(t, testenv.Linux)
 	dir := t.TempDir()
 	for name, way := range map[string]func(int, uint32) error{"fchmodat2": chmod, "proc": chmodByProc} {
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, nil, 0); err != nil { // that nobody may open
+		if err := os.WriteFile(path, nil, 0); err != nil { // a file without read permission
 			t.Fatal(err)
 		}
 		fd, _, err := openPath(unix.AT_FDCWD, path, 0)
@@ -131,7 +131,7 @@ func TestChmodByDescriptor(t *testing.T) {
 	}
 }
 
-// Magic links and files of the kernel's are found by no name.
+// No name resolves to a magic link or to a file of the kernel.
 func TestFindRefuses(t *testing.T) {
 	testenv.Need(t, testenv.Linux)
 	link := filepath.Join(t.TempDir(), "link")

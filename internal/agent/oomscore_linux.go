@@ -43,9 +43,9 @@ func (r *oomScore) setGuest() { r.set([]byte(guestOOMScore)) }
 
 // spawnerOOMScore returns the score that a spawner with root rights sets while it forks an agent. A
 // score that a process with CAP_SYS_RESOURCE sets is also the minimum that its descendants can set
-// (oom_score_adj_min), so no program can set its score below that of its agent. Without root that minimum is the
-// daemon's own score, and only the read-only /proc (package policy) keeps programs from lowering
-// theirs.
+// (oom_score_adj_min), so no program can set its score below that of its agent. Without root that
+// minimum is the daemon's own score, and only the read-only /proc (package policy) keeps programs
+// from lowering theirs.
 func spawnerOOMScore() oomScore {
 	if os.Geteuid() != 0 {
 		return oomScore{fd: -1}

@@ -22,8 +22,8 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/test/testenv"
 )
 
-// The agent in a sandbox that somebody else made, here a shell script, by each
-// of the ways in which a container runtime can connect it.
+// The agent in a sandbox that a container runtime made, here a shell script, over each connection
+// that a runtime can provide.
 func TestMadeElsewhere(t *testing.T) {
 	testenv.Need(t, testenv.UserNS)
 	binary := testenv.Build(t, "cmd/sandbar-agent")
@@ -55,19 +55,19 @@ func TestMadeElsewhere(t *testing.T) {
 	}
 }
 
-// made is a sandbox that the test makes as a runtime would.
+// made is a sandbox that the test makes as a container runtime does.
 type made struct {
 	conn net.Conn
 	cmd  *exec.Cmd
-	uid  uint32 // of programs, as they see it
-	dir  string // that they may write
+	uid  uint32 // the home directory, as programs see it
+	dir  string // writable by programs
 }
 
 // makeSandbox starts the agent as PID 1 of namespaces with a /proc.
 func makeSandbox(t *testing.T, binary, mode string) *made {
 	t.Helper()
 	dir := t.TempDir()
-	// Any user may go there: as root the sandbox's is another.
+	// Any user may enter it: as root, the sandbox has another user.
 	for d := dir; len(d) > len(os.TempDir()); d = filepath.Dir(d) {
 		if err := os.Chmod(d, 0o777); err != nil {
 			t.Fatal(err)
@@ -107,7 +107,7 @@ func makeSandbox(t *testing.T, binary, mode string) *made {
 	return m
 }
 
-// connection prepares a way to the agent, which is open after its start.
+// connection prepares a connection to the agent. The connection is open after the agent's start.
 func (m *made) connection(t *testing.T, mode, path string) (connect func() net.Conn) {
 	t.Helper()
 	fail := func(err error) {
@@ -128,7 +128,7 @@ func (m *made) connection(t *testing.T, mode, path string) (connect func() net.C
 		fail(err)
 		fail(os.Chmod(path, 0o777))
 		return func() net.Conn {
-			defer l.Close() // nobody else is ever accepted
+			defer l.Close() // a second connection is never accepted
 			fail(l.SetDeadline(time.Now().Add(time.Minute)))
 			c, err := l.AcceptUnix()
 			fail(err)
@@ -145,17 +145,17 @@ func (m *made) connection(t *testing.T, mode, path string) (connect func() net.C
 		c, err := net.FileConn(ours)
 		fail(err)
 		if mode == ModeStream {
-			return struct{ net.Conn }{c} // no longer one that passes descriptors
+			return struct{ net.Conn }{c} // not a *net.UnixConn, so it passes no descriptors
 		}
 		return c
 	}
 }
 
-// destroy ends the sandbox as a runtime would: by the death of its PID 1.
+// destroy ends the sandbox as a runtime does: it kills PID 1.
 func (m *made) destroy(context.Context) error {
 	if m.cmd.ProcessState == nil {
 		_ = m.cmd.Process.Kill()
-		_ = m.cmd.Wait() // killed, which is no news
+		_ = m.cmd.Wait() // the error says "killed"
 	}
 	return nil
 }
@@ -174,10 +174,10 @@ func (c *pipeConn) SetDeadline(t time.Time) error {
 	return c.SetReadDeadline(t)
 }
 
-// shell runs a script to its end and returns what it said.
+// shell runs a script to its end and returns its output.
 func shell(t *testing.T, b driver.Sandbox, script, input string) string {
 	t.Helper()
-	var out, errs bytes.Buffer // each has a goroutine that writes
+	var out, errs bytes.Buffer // each stream has a writing goroutine
 	p, err := b.Start(t.Context(), sandbar.Cmd{Args: []string{"sh", "-c", script}},
 		driver.Stdio{Stdin: strings.NewReader(input), Stdout: &out, Stderr: &errs})
 	if err != nil {
@@ -190,8 +190,8 @@ func shell(t *testing.T, b driver.Sandbox, script, input string) string {
 	return out.String() + errs.String()
 }
 
-// lookAround: a program has no rights, none of the agent's descriptors, and
-// finds what was made as it was made.
+// lookAround: a program has no rights and none of the agent's descriptors, and the sandbox is as
+// the runtime made it.
 func lookAround(t *testing.T, b driver.Sandbox, m *made) {
 	t.Helper()
 	status := shell(t, b, "cat; cat /proc/self/status; ls -l /proc/self/fd/; id -u; echo $WHO; ulimit -n", "what is sent\n")
@@ -209,15 +209,15 @@ func lookAround(t *testing.T, b driver.Sandbox, m *made) {
 	}
 }
 
-// lookAtTrees: what a program started ends with KillTree, wherever it went.
+// lookAtTrees: KillTree ends all processes that a program started, in any session.
 func lookAtTrees(t *testing.T, b driver.Sandbox) {
 	t.Helper()
 	p, err := b.Start(t.Context(), sandbar.Cmd{Args: []string{"sh", "-c", "(setsid sleep 1000 &); (setsid sh -c 'trap \"\" TERM; sleep 1000; :' &); sleep 1000"}}, driver.Stdio{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	// By their arguments, which the dead that have not been reaped yet do not have.
-	const count = `cat /proc/[0-9]*/cmdline | tr '\000' '\n' | grep -c '^sleep$'; true`
+	// Found by their arguments. Zombies have none. A process may end after the shell has listed it.
+	const count = `cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\000' '\n' | grep -c '^sleep$'; true`
 	for end := time.Now().Add(time.Minute); shell(t, b, count, "") != "3\n"; time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("the programs do not start")
@@ -229,12 +229,12 @@ func lookAtTrees(t *testing.T, b driver.Sandbox) {
 	if got := shell(t, b, count, ""); got != "0\n" {
 		t.Errorf("after KillTree %s run", got)
 	}
-	if r, err := p.Wait(); err != nil || r.Outcome != sandbar.Signaled && r.ExitCode != 128+int(unix.SIGKILL) { // of it, or of what it waited for
+	if r, err := p.Wait(); err != nil || r.Outcome != sandbar.Signaled && r.ExitCode != 128+int(unix.SIGKILL) { // the error of the program, or of the shell that waited for it
 		t.Errorf("the program: %+v, %v", r, err)
 	}
 }
 
-// lookAtFiles: files go in and out with the rights of the sandbox's user.
+// lookAtFiles: files are read and written with the rights of the sandbox's user.
 func lookAtFiles(t *testing.T, b *client.Sandbox) {
 	t.Helper()
 	fs := b.FS()
@@ -258,8 +258,8 @@ func lookAtFiles(t *testing.T, b *client.Sandbox) {
 	}
 }
 
-// A plan for another user than the agent is, where the agent has no right to
-// become that, is refused before any program runs.
+// If the plan has another user than the agent and the agent may not change its user, the plan is
+// refused before any program runs.
 func TestMadeElsewhereForAnother(t *testing.T) {
 	testenv.Need(t, testenv.UserNS)
 	m := makeSandbox(t, testenv.Build(t, "cmd/sandbar-agent"), ModeStream)

@@ -90,7 +90,7 @@ func (a *agent) onStart(f wire.Frame) error {
 	return nil
 }
 
-// startLauncher starts the thread that forks all programs. That thread gives up for good what
+// startLauncher starts the thread that forks all programs. That thread permanently gives up what
 // programs must not have, before the agent drops its own capabilities: the capability bounding set
 // and everything that Landlock does not allow. sealLauncher adds the programs' seccomp filter once
 // the agent's own filter is installed.
@@ -246,7 +246,7 @@ const textBusyRetries = 5
 
 // forkAndReply forks p and replies, under the lock.
 func (a *agent) forkAndReply(p *process, path string, args []string, attr *syscall.ProcAttr) (stage wire.Failure, err error) {
-	mark, more := <-a.tags.next
+	tag, more := <-a.tags.next
 	if !more {
 		p.streams.closeAll()
 		return wire.FailExec, unix.EOVERFLOW
@@ -270,7 +270,7 @@ func (a *agent) forkAndReply(p *process, path string, args []string, attr *sysca
 	a.byPID[p.pid], a.byID[p.id] = p, p
 	a.notifyReaper()
 	a.register(p.streams)
-	started := wire.Started{PID: uint32(p.pid), Tag: mark}
+	started := wire.Started{PID: uint32(p.pid), Tag: tag}
 	a.reply(p.id, wire.OK, nil, "", started.Append(nil))
 	p.streams.run()
 	return wire.OK, nil

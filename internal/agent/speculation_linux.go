@@ -5,7 +5,7 @@ import "golang.org/x/sys/unix"
 // prctl is unix.Prctl, or a replacement in tests.
 type prctl func(option int, arg2, arg3, arg4, arg5 uintptr) error
 
-// disableSpeculation disables, for good, the speculation through which the calling thread and its
+// disableSpeculation permanently disables the speculation through which the calling thread and its
 // children could attack other processes: speculative store bypass (Spectre v4) and shared indirect
 // branch prediction (Spectre v2). A kernel without such a switch (no vulnerability, no microcode,
 // or mitigations set on its command line) keeps its own setting, which "sandbar doctor" reports

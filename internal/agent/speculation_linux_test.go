@@ -7,10 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestMitigations: everything is asked of the kernel that it may have, and an
-// answer that is none of its reasons to have nothing is a failure. Few machines
-// have the switches, so the kernel is a table here; what it really gives is seen
-// by TestMitigated of package native.
+// TestMitigations: the agent requests every mitigation of the kernel, and any error except the
+// known ones is a failure. Few machines have the switches, so the kernel is a table here;
+// TestMitigated of package native uses the real kernel.
 func TestMitigations(t *testing.T) {
 	for _, answer := range []error{nil, unix.ENODEV, unix.ENXIO, unix.EPERM, unix.EINVAL, unix.ERANGE, unix.ENOMEM} {
 		var asked [][4]uintptr

@@ -13,7 +13,7 @@ import (
 )
 
 // Output from before a program's end is sent before its Exited, however long the host grants no
-// credit and although a descendant holds the pipe open.
+// credit, and even if a descendant holds the pipe open.
 func TestExitedFollowsOutput(t *testing.T) {
 	host, agentEnd, err := os.Pipe()
 	if err != nil {
@@ -33,7 +33,7 @@ func TestExitedFollowsOutput(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := newStreams(l, 7, in, os.NewFile(uintptr(p[0]), "stdout"))
-	s.credit[channelOut] = 0 // the host has granted none
+	s.credit[channelOut] = 0 // the host has granted no credit
 	s.run()
 	output := bytes.Repeat([]byte("x"), 3*maxData/2)
 	if _, err := descendant.Write(output); err != nil {

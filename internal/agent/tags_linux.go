@@ -64,13 +64,13 @@ func newProcessTags(resource uint32) (*processTags, error) {
 }
 
 // run sets one tag after the other. It must not run on the launcher's thread.
-func (m *processTags) run(mark uint64) {
+func (m *processTags) run(tag uint64) {
 	defer close(m.next)
-	for ; mark > 0; mark-- {
-		if unix.Prlimit(0, m.resource, &unix.Rlimit{Cur: mark, Max: mark}, nil) != nil {
+	for ; tag > 0; tag-- {
+		if unix.Prlimit(0, m.resource, &unix.Rlimit{Cur: tag, Max: tag}, nil) != nil {
 			return
 		}
-		m.next <- mark
+		m.next <- tag
 		<-m.used
 	}
 }

@@ -201,7 +201,7 @@ func (h *treeKiller) scanStopped(targets []killTarget) scanResult {
 	s := h.scan(targets)
 	s.stopped = true
 	if pids, err = h.a.proc.pids(); err != nil {
-		// better to continue a process that was stopped before than to leave one stopped for good
+		// better to continue a process that was stopped before than to leave one stopped permanently
 		unix.Kill(-1, unix.SIGCONT)
 	}
 	for _, pid := range pids {
@@ -240,15 +240,15 @@ func (h *treeKiller) killIfTarget(pid string, targets []killTarget) scanOutcome 
 	if err != nil {
 		return h.killByPidfd(pid, targets)
 	}
-	mark := parseTag(limits, h.limitName)
-	if !isTarget(targets, mark) {
+	tag := parseTag(limits, h.limitName)
+	if !isTarget(targets, tag) {
 		return notTarget
 	}
 	stat, err := readProc(dir, "stat", h.buf[:])
 	if hasEnded(err) || err == nil && isDead(stat) {
 		return zombie
 	}
-	return killTagged(dir, targets, mark)
+	return killTagged(dir, targets, tag)
 }
 
 // killByPidfd is killIfTarget for a process that /proc refuses to show: prlimit(2) shows limits to
@@ -283,16 +283,16 @@ func (h *treeKiller) killByPidfd(pid string, targets []killTarget) scanOutcome {
 }
 
 // isTarget reports whether a tag is requested.
-func isTarget(targets []killTarget, mark uint64) bool {
-	return slices.ContainsFunc(targets, func(q killTarget) bool { return q.tag == mark })
+func isTarget(targets []killTarget, tag uint64) bool {
+	return slices.ContainsFunc(targets, func(q killTarget) bool { return q.tag == tag })
 }
 
 // killTagged kills the process of a pidfd or /proc/PID descriptor. Only a later scan shows whether
 // it has exited.
-func killTagged(fd int, targets []killTarget, mark uint64) scanOutcome {
+func killTagged(fd int, targets []killTarget, tag uint64) scanOutcome {
 	unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
 	for i := range targets { // several requests may have the same tag
-		targets[i].alive = targets[i].alive || targets[i].tag == mark
+		targets[i].alive = targets[i].alive || targets[i].tag == tag
 	}
 	return wasKilled
 }

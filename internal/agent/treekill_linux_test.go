@@ -18,7 +18,7 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/test/testenv"
 )
 
-// initEnv makes this test binary PID 1 of a namespace, in which it hunts.
+// initEnv makes this test binary PID 1 of a PID namespace, in which it kills process trees.
 const initEnv = "AGENT_TEST_INIT"
 
 func TestMain(m *testing.M) {
@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-func TestParseMark(t *testing.T) {
+func TestParseTag(t *testing.T) {
 	const head = "Limit                     Soft Limit           Hard Limit           Units     \n"
 	for text, want := range map[string]uint64{
 		"":   0,
@@ -40,7 +40,7 @@ func TestParseMark(t *testing.T) {
 		head + "Max cpu time              7                    7                    seconds   \nMax file locks  5  6  locks\n": 6,
 		head + "Max file locks            4611686018427387904  4611686018427387904  locks     \n":                              1 << 62,
 		head + "Max file locks": 0,
-		head + "Max file locks            18446744073709551615 18446744073709551615 locks\n": 0, // is no number here: the limit is never so high
+		head + "Max file locks            18446744073709551615 18446744073709551615 locks\n": 0, // not a valid tag: the limit is never so high
 	} {
 		if got := parseTag([]byte(text), tagLimitName(unix.RLIMIT_LOCKS)); got != want {
 			t.Errorf("%q: %d, want %d", text, got, want)
@@ -59,7 +59,7 @@ func TestIsDead(t *testing.T) {
 		stat("cat", 'R', 7):       false,
 		stat("cat", 'T', 1):       false,
 		stat("cat", 'Z', 1):       true,
-		stat("cat", 'Z', 2):       false, // its first thread has ended, another goes on
+		stat("cat", 'Z', 2):       false, // the first thread has ended, another one runs
 		stat("cat", 'X', 1):       true,
 		stat("a) Z 1 (b", 'S', 1): false,
 		stat(") S ", 'Z', 1):      true,
@@ -70,8 +70,8 @@ func TestIsDead(t *testing.T) {
 	}
 }
 
-// A request ends after two consecutive scans that found nothing and missed nothing, after one scan
-// of a stopped sandbox, or after killTimeout and killScans.
+// A request ends after two consecutive complete scans without a tagged process, after one scan of a
+// stopped sandbox, or after killTimeout and killScans.
 func TestSettle(t *testing.T) {
 	null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
 	if err != nil {
@@ -84,7 +84,7 @@ func TestSettle(t *testing.T) {
 		q    killTarget
 		s    scanResult
 		over bool
-		want int // looks that found nothing, if it is not over
+		want int // consecutive scans without a tagged process, unless the request has ended
 	}{
 		"found":                       {killTarget{deadline: later, alive: true, emptyScans: 1}, scanResult{killed: true}, false, 0},
 		"found, under a standstill":   {killTarget{deadline: later, alive: true}, scanResult{killed: true, stopped: true}, false, 0},
@@ -106,9 +106,9 @@ func TestSettle(t *testing.T) {
 	}
 }
 
-// TestHunt hunts in a PID namespace of its own: by ordinary looks, with everything
-// standing still, and where /proc does not let the hunter look at what it hunts.
-func TestHunt(t *testing.T) {
+// TestKillTree kills trees in a PID namespace of its own: by ordinary scans, with all processes
+// stopped, and with a /proc that hides the target processes.
+func TestKillTree(t *testing.T) {
 	testenv.Need(t, testenv.Linux, testenv.UserNS)
 	exe, err := os.Executable()
 	if err != nil {
@@ -134,12 +134,12 @@ func TestHunt(t *testing.T) {
 	}
 }
 
-// otherGroup is a group that the hunter is not in. The group to which hidepid shows
-// everything is else the host's root's.
+// otherGroup is a group without the killing process. hidepid shows all processes to one group, by
+// default that of the host's root.
 const otherGroup = 4242
 
-// killAsInit is what PID 1 does: of a targets family nothing remains, of the
-// others each is as it was.
+// killAsInit is run by PID 1: no process of a target's tree remains, and all other processes are
+// unchanged.
 func killAsInit() error {
 	mode := os.Getenv(initEnv)
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
@@ -184,7 +184,7 @@ func killAsInit() error {
 	if err := until(all, "TR", stopped, busy); err != nil {
 		return err
 	}
-	for n := 0; n < 4; n = living(all, targets) { // two shells and two that sleep
+	for n := 0; n < 4; n = living(all, targets) { // two shells and two sleep processes
 		time.Sleep(time.Millisecond)
 	}
 	if _, err := proc.open(strconv.Itoa(prey.Pid)); (err != nil) != (mode == "hidden") || hasEnded(err) {
@@ -210,11 +210,11 @@ func killAsInit() error {
 	return until(all, "TR", stopped, busy)
 }
 
-// hide has /proc hide what the calling thread may not trace, takes from that thread
-// the right to trace all, and returns a shell that nobody else may trace, since
-// nobody may read its program.
+// hide makes /proc hide processes that the calling thread may not trace, and drops the thread's
+// right to trace. It returns a shell whose executable is unreadable, so that only root may trace
+// it.
 func hide() (shell string, err error) {
-	if unix.Mount("proc", "/proc", "proc", 0, "hidepid=1,gid="+strconv.Itoa(otherGroup)) != nil { // there is one id only
+	if unix.Mount("proc", "/proc", "proc", 0, "hidepid=1,gid="+strconv.Itoa(otherGroup)) != nil { // the user namespace maps one id only
 		if err := unix.Mount("proc", "/proc", "proc", 0, "hidepid=1"); err != nil {
 			return "", err
 		}
@@ -226,19 +226,19 @@ func hide() (shell string, err error) {
 	if err := os.WriteFile("shell", b, 0o111); err != nil {
 		return "", err
 	}
-	runtime.LockOSThread() // for good
+	runtime.LockOSThread() // permanently
 	return "./shell", setCaps(0)
 }
 
-// begin starts a shell program with a mark. Marks are given out falling.
-func begin(shell string, mark uint64, script string) (*os.Process, error) {
-	if err := unix.Prlimit(0, unix.RLIMIT_LOCKS, &unix.Rlimit{Cur: mark, Max: mark}, nil); err != nil {
+// begin starts a shell program with a tag. Tags decrease.
+func begin(shell string, tag uint64, script string) (*os.Process, error) {
+	if err := unix.Prlimit(0, unix.RLIMIT_LOCKS, &unix.Rlimit{Cur: tag, Max: tag}, nil); err != nil {
 		return nil, err
 	}
 	return os.StartProcess(shell, []string{"sh", "-c", script}, &os.ProcAttr{Env: os.Environ()})
 }
 
-// until waits until the processes are in the states of the letters.
+// until waits until the processes have the states of the letters.
 func until(all procfs, letters string, some ...*os.Process) error {
 	h := newTreeKiller(&agent{proc: all})
 	got := ""
@@ -254,13 +254,13 @@ func until(all procfs, letters string, some ...*os.Process) error {
 	return fmt.Errorf("the others are in the states %q, want %q", got, letters)
 }
 
-// living counts what carries a mark and is not zombies.
-func living(all procfs, mark uint64) (n int) {
+// living returns the number of processes with a tag, without zombies.
+func living(all procfs, tag uint64) (n int) {
 	pids, _ := all.pids()
 	for _, pid := range pids {
 		var buf [8192]byte
 		limits, _ := readProc(all.root, pid+"/limits", buf[:])
-		if parseTag(limits, tagLimitName(unix.RLIMIT_LOCKS)) != mark {
+		if parseTag(limits, tagLimitName(unix.RLIMIT_LOCKS)) != tag {
 			continue
 		}
 		if stat, _ := readProc(all.root, pid+"/stat", buf[:]); !isDead(stat) {
@@ -270,7 +270,7 @@ func living(all procfs, mark uint64) (n int) {
 	return n
 }
 
-// What a refusal of /proc means is decided in one file.
+// One file decides on the meaning of an error of /proc.
 func TestProcessesAreReadInOneFile(t *testing.T) {
 	names, err := filepath.Glob("*.go")
 	if err != nil || len(names) < 20 {
@@ -288,9 +288,9 @@ func TestProcessesAreReadInOneFile(t *testing.T) {
 	}
 }
 
-// A mark never comes twice, and a program that is forked has the one it was
-// told of. What is enforced is no mark.
-func TestMarksFall(t *testing.T) {
+// A tag never occurs twice, and a forked program has the tag that its launch names. An enforced
+// limit is not a tag.
+func TestTagsDecrease(t *testing.T) {
 	testenv.Need(t, testenv.Linux)
 	for _, resource := range []uint32{unix.RLIMIT_LOCKS, unix.RLIMIT_RSS} {
 		m, err := newProcessTags(resource)
@@ -298,15 +298,15 @@ func TestMarksFall(t *testing.T) {
 			t.Fatal(err)
 		}
 		for last, i := uint64(0), 0; i < 5; i++ {
-			mark := <-m.next
+			tag := <-m.next
 			out, err := exec.Command("/bin/sh", "-c", "cat /proc/self/limits").Output()
-			if got := parseTag(out, tagLimitName(resource)); err != nil || got != mark {
-				t.Errorf("a program has the mark %d, %v; want %d", got, err, mark)
+			if got := parseTag(out, tagLimitName(resource)); err != nil || got != tag {
+				t.Errorf("a program has the tag %d, %v; want %d", got, err, tag)
 			}
-			if i > 0 && mark >= last {
-				t.Errorf("mark %d after %d", mark, last)
+			if i > 0 && tag >= last {
+				t.Errorf("tag %d after %d", tag, last)
 			}
-			last = mark
+			last = tag
 			m.used <- struct{}{}
 		}
 	}

@@ -21,12 +21,12 @@ const (
 	backlog = 256
 )
 
-// runOnOwnThread runs f on a thread of its own, for good, that is not the process's main thread.
+// runOnOwnThread runs f permanently on a thread of its own that is not the process's main thread.
 // The main thread stands for the process when a program reads its /proc entries or signals it, so
 // it must not take on the rights of programs.
 func runOnOwnThread(f func()) {
 	go func() {
-		runtime.LockOSThread() // never unlocked: f drops rights of this thread for good
+		runtime.LockOSThread() // never unlocked: f drops rights of this thread permanently
 		if unix.Gettid() != os.Getpid() {
 			f()
 			return
@@ -43,7 +43,7 @@ func runOnOwnThread(f func()) {
 }
 
 // startWorkers starts the threads that perform file operations and dial ports. Each has the file
-// access rights of the sandbox's user and is in the programs' Landlock domain, for good.
+// access rights of the sandbox's user and is in the programs' Landlock domain, permanently.
 func (a *agent) startWorkers() (step string, err error) {
 	ready := make(chan error)
 	for range fileWorkers {

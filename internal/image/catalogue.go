@@ -118,8 +118,7 @@ func ReasonOf(err error) Reason {
 	return ""
 }
 
-// Catalogue is the operator's choice of images. Its methods may be called
-// concurrently.
+// Catalogue is the operator's choice of images. Its methods may be called concurrently.
 type Catalogue struct {
 	c       CatalogueConfig
 	entries []Entry

@@ -104,8 +104,8 @@ func isProxy(host, port string) bool {
 	return false
 }
 
-// guardedTransport checks every request before the transport, including those through a proxy, whose
-// destination addresses the daemon does not see, and bounds every response.
+// guardedTransport checks every request before the transport, including those through a proxy,
+// whose destination addresses the daemon does not see, and bounds every response.
 type guardedTransport struct {
 	registries
 	next http.RoundTripper

@@ -239,7 +239,7 @@ func awaitText(ctx context.Context, out *limitedBuffer, word string) error {
 	for !strings.Contains(out.String(), word) {
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("the program never said %s, but: %s", word, out.String())
+			return fmt.Errorf("the program never printed %s, but: %s", word, out.String())
 		case <-time.After(5 * time.Millisecond):
 		}
 	}

@@ -116,7 +116,7 @@ for name in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"]:
 for name, want in [("NoNewPrivs", "1"), ("Seccomp", "2")]:
     if status.get(name, "").strip() != want: escaped(name, "is", status.get(name))
 done()`},
-		{ID: "63-known-holes", Title: "what known exploits need first: a user namespace with netfilter, cgroups or overlays", Claim: Kernel, Python: `
+		{ID: "63-known-holes", Title: "the first step of known exploits: a user namespace with netfilter, cgroups or overlays", Claim: Kernel, Python: `
 def chain():
     if call("unshare", 0x10000000 | 0x40000000 | 0x20000)[0] < 0: held("no user namespace"); return
     escaped("a user namespace with a network of its own")

@@ -22,7 +22,7 @@ func lastingCases() []Case {
 		{"undumpable", "a process of another session that is not dumpable", `
 away(); libc.prctl(4, 0, 0, 0, 0) # PR_SET_DUMPABLE
 up()`},
-		{"unreadable", "a program whose file nobody may read", `
+		{"unreadable", "a program whose file is unreadable", `
 import shutil
 shutil.copy(os.path.realpath("/bin/sh"), "unreadable"); os.chmod("unreadable", 0o111)
 away()
@@ -87,7 +87,7 @@ func (s *Scene) outlive(ctx context.Context, python string) error {
 	kerr := p.KillTree()
 	live, err := s.alive(ctx, box)
 	if len(live) > 0 {
-		s.Escape("after KillTree, which said %v, these processes live: %v", kerr, live)
+		s.Escape("after KillTree, which returned %v, these processes live: %v", kerr, live)
 	}
 	return errors.Join(kerr, err)
 }
@@ -163,7 +163,7 @@ func (b *signalled) await(ctx context.Context, word string) error {
 		select {
 		case <-b.wrote:
 		case <-ctx.Done():
-			return fmt.Errorf("the program has not said %q but: %s", word, text)
+			return fmt.Errorf("the program has not printed %q but: %s", word, text)
 		}
 	}
 }

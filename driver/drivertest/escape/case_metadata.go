@@ -28,7 +28,7 @@ for soft, hard in [(0, 0), (0, 1), (1, inf), (inf, inf), (2, 2), (0, inf)]:
     if now != before: escaped("the limit of core dumps was", before, "and is", now); break
 if before != (1, 1): escaped("the limit of core dumps is", before)
 done()`},
-		{ID: "97-host-metadata", Title: "what /proc tells of the host: names beyond the allowed, the boot id", Claim: Kernel, Leaks: true, NeedsPython: true, Attack: hostMetadata},
+		{ID: "97-host-metadata", Title: "facts about the host in /proc: names outside of the allow-list, the boot id", Claim: Kernel, Leaks: true, NeedsPython: true, Attack: hostMetadata},
 		{ID: "98-out-of-band", Title: "out-of-band bytes over UNIX sockets and TCP", Claim: Kernel, Python: `
 MSG_OOB = socket.MSG_OOB
 def pairs():

@@ -4,7 +4,7 @@ package escape
 // rules.
 func outboundCases() []Case {
 	return []Case{
-		{ID: "43-outbound-device", Title: "change the way out: addresses, routes, another device, raw packets", Claim: Network, NeedsOutbound: true, Python: `
+		{ID: "43-outbound-device", Title: "change the outbound network: addresses, routes, another device, raw packets", Claim: Network, NeedsOutbound: true, Python: `
 import fcntl
 attempt("open the maker of devices", open, "/dev/net/tun", "r+b")
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -27,7 +27,7 @@ for what, args in [("raw IP", (2, 3, 255)), ("raw ICMP", (2, 3, 1)), ("packets",
 for level, option, what in [(0, 19, "IP_TRANSPARENT"), (1, 36, "SO_MARK")]:
     attempt(what, s.setsockopt, level, option, 1)
 done()`},
-		{ID: "44-outbound-zone", Title: "ask the gateway for a whole zone, for much, and for what is no question", Claim: Network, NeedsOutbound: true, Python: `
+		{ID: "44-outbound-zone", Title: "send the gateway zone transfers, many queries and malformed queries", Claim: Network, NeedsOutbound: true, Python: `
 gateway = ("192.0.0.1", 53)
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.settimeout(20)
 s.sendto(b"\x12\x34\0\0\0\1\0\0\0\0\0\0\7example\0\0\xfc\0\1", gateway)
@@ -39,7 +39,7 @@ for port in [22, 80, 853, 5353]:
         t.settimeout(20)
         attempt("connect to the gateway's port %d" % port, t.connect, (gateway[0], port))
 done()`},
-		{ID: "46-outbound-forms", Title: "this machine by every way to write it", Claim: Network, NeedsOutbound: true, Python: `
+		{ID: "46-outbound-forms", Title: "this machine by every notation of its address", Claim: Network, NeedsOutbound: true, Python: `
 forms = ["127.1", "0x7f.1", "2130706433", "017700000001", "0", "0.0.0.0", "::", "::1", "::ffff:127.0.0.1", "::ffff:0:127.0.0.1", "::127.0.0.1",
     "64:ff9b::127.0.0.1", "64:ff9b::7f00:1", "64:ff9b:1::7f00:1", "2002:7f00:1::", "2001:0:7f00:1::", "LOCALHOST", "fe80::1"]
 forms += ["192.0.0.%d" % i for i in range(8)] + ["fd5b:a4d1:7c32::1", "10.0.2.2", "10.0.2.3", "169.254.1.1", "172.17.0.1", "192.168.65.2", "100.64.0.1"]

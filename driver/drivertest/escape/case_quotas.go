@@ -10,7 +10,7 @@ import (
 // quotaCases are number 94: kernel limits per user.
 func quotaCases() []Case {
 	return []Case{
-		{ID: "94-user-quotas", Title: "use up what the kernel counts by user: inotify, message queues, pending signals", Claim: Quotas, NeedsPython: true,
+		{ID: "94-user-quotas", Title: "exhaust the kernel's limits per user: inotify, message queues, pending signals", Claim: Quotas, NeedsPython: true,
 			Attack: userQuotas},
 	}
 }

@@ -69,7 +69,7 @@ def more():
     ctypes.memset(at, 120, STEP)
 take("segments", more)
 done()`},
-		{ID: "32-pipes", Title: "memory as pipes that nobody reads", Claim: Memory, Limits: memory, MayDie: true, Python: hog + `
+		{ID: "32-pipes", Title: "memory as unread pipes", Claim: Memory, Limits: memory, MayDie: true, Python: hog + `
 import fcntl
 F_SETPIPE_SZ = 1031
 pipes = []
@@ -87,7 +87,7 @@ take("pipes", more)
 done()`},
 		{ID: "33-thrash", Title: "push pages in and out without end, next to a neighbour", Claim: Memory, NeedsPython: true, Limits: memory, Attack: thrash},
 		{ID: "34-cpu", Title: "many busy processes under a share of a tenth", Claim: CPUs, Leaks: true, NeedsPython: true, Limits: sandbar.Limits{CPUs: 0.1}, Attack: spin},
-		{ID: "34-realtime", Title: "priority over everything else", Claim: Kernel, Python: `
+		{ID: "34-realtime", Title: "priority over other processes", Claim: Kernel, Python: `
 attempt("SCHED_FIFO", os.sched_setscheduler, 0, os.SCHED_FIFO, os.sched_param(1))
 attempt("SCHED_RR", os.sched_setscheduler, 0, os.SCHED_RR, os.sched_param(1))
 attempt("nice -20", os.nice, -20)

@@ -43,7 +43,7 @@ def rest():
     done(); os._exit(0)
 threading.Thread(target=rest).start()
 libc.syscall(ctypes.c_long({"x86_64": 60, "aarch64": 93}[os.uname().machine]), 0)`},
-		{ID: "90-page-tables", Title: "memory as page tables of mappings that hold nothing", Claim: Memory, Limits: memory, MayDie: true, Python: hog + `
+		{ID: "90-page-tables", Title: "memory as page tables of empty mappings", Claim: Memory, Limits: memory, MayDie: true, Python: hog + `
 import mmap
 MAP_NORESERVE = 0x4000
 kept = []

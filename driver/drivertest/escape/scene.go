@@ -191,7 +191,7 @@ func (s *Scene) listen(text string, res sandbar.Result) {
 	}
 	for line := range strings.Lines(text) {
 		if what, ok := strings.CutPrefix(line, "ESCAPED"); ok {
-			s.Escape("the program says:%s", sandbar.Quote(strings.TrimSpace(what), 200))
+			s.Escape("the program printed:%s", sandbar.Quote(strings.TrimSpace(what), 200))
 		}
 	}
 	s.mu.Lock()

@@ -20,26 +20,26 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/agent/wire"
 )
 
-// fakeAgent is an agent that says what its script has it say.
+// fakeAgent is an agent that sends what its script says.
 type fakeAgent struct {
 	t        *testing.T
 	mode     byte
 	script   []byte
 	conn     *net.UnixConn
 	requests chan wire.Frame
-	old      []wire.Frame // put off
+	old      []wire.Frame // requests to be answered later
 	sent     int64        // bytes
-	deadEnd  atomic.Bool  // nothing can be sent any more
+	deadEnd  atomic.Bool  // the connection is closed for writing
 
 	once  sync.Once
-	ended chan struct{} // closed when the connection is
+	ended chan struct{} // closed together with the connection
 	wg    sync.WaitGroup
 
 	mu   sync.Mutex
-	kept []io.Closer // the other ends of what was passed
+	kept []io.Closer // the other ends of the passed descriptors
 }
 
-// newFakeAgent returns an agent that has said Hello, and the client's end.
+// newFakeAgent returns an agent that has sent Hello, and the client's end.
 func newFakeAgent(t *testing.T, script []byte) (*fakeAgent, net.Conn) {
 	t.Helper()
 	a := &fakeAgent{t: t, requests: make(chan wire.Frame, 256), ended: make(chan struct{})}
@@ -101,7 +101,7 @@ func (a *fakeAgent) keep(c io.Closer) {
 	a.kept = append(a.kept, c)
 }
 
-// listen reads what the client sends.
+// listen reads the client's frames.
 func (a *fakeAgent) listen() {
 	for {
 		f, err := readFrame(a.conn)
@@ -111,7 +111,7 @@ func (a *fakeAgent) listen() {
 		switch f.Type {
 		case wire.TypeData:
 			if a.mode&stingy == 0 && len(f.Payload) > 1 {
-				// Apart: the client must never have to read for it to be read.
+				// In a goroutine: the agent must read even while the client does not.
 				n := uint32(len(f.Payload) - 1)
 				a.write(wire.Frame{Type: wire.TypeCredit, ID: f.ID, Payload: wire.AppendCredit(nil, channelIn, n)})
 			}
@@ -136,7 +136,7 @@ func (a *fakeAgent) next() byte {
 	return b
 }
 
-// quiet is how long a request is waited for.
+// quiet bounds the wait for a request.
 const quiet = 2 * time.Millisecond
 
 // request waits for the next request.
@@ -171,7 +171,7 @@ func (a *fakeAgent) play() {
 		if f, ok := a.request(); ok {
 			a.answer(op, f)
 		} else {
-			return // nobody asks any more
+			return // the callers have ended
 		}
 	}
 	for a.mode&thenHonest != 0 && !a.deadEnd.Load() {
@@ -183,7 +183,7 @@ func (a *fakeAgent) play() {
 	}
 }
 
-// drop forgets what was not answered.
+// drop discards the unanswered requests.
 func (a *fakeAgent) drop() {
 	for _, f := range a.old {
 		closeFDs(f.FDs)
@@ -200,7 +200,7 @@ func (a *fakeAgent) drop() {
 	})
 }
 
-// answer answers a request, whose descriptors it closes.
+// answer answers a request and closes the request's descriptors.
 func (a *fakeAgent) answer(op instruction, f wire.Frame) {
 	if op == doLater {
 		a.old = append(a.old, f)
@@ -239,7 +239,7 @@ func (a *fakeAgent) answer(op instruction, f wire.Frame) {
 	}
 }
 
-// honest is the answer that an agent should give.
+// honest returns the correct answer to a request.
 func (a *fakeAgent) honest(f wire.Frame) (r wire.Reply, fds []int) {
 	passes := a.mode&overStream == 0
 	info := wire.FileInfo{Name: "file", Size: 100, Mode: 0o100644}
@@ -289,7 +289,7 @@ func (a *fakeAgent) honest(f wire.Frame) (r wire.Reply, fds []int) {
 	return r, fds
 }
 
-// follow sends what follows an answer.
+// follow sends the frames after an answer.
 func (a *fakeAgent) follow(f wire.Frame) {
 	overChannels := a.mode&overStream != 0
 	switch f.Type {
@@ -318,10 +318,10 @@ func (a *fakeAgent) closeChannel(id uint32, ch byte) {
 	a.send(wire.Frame{Type: wire.TypeClose, ID: id, Payload: []byte{ch}})
 }
 
-// sizes are those of pieces of output.
+// sizes are the sizes of pieces of output.
 var sizes = [...]int{0, 1, 100, 32 << 10, wire.Window, wire.Window + 1, wire.MaxPayload - 1}
 
-// say sends what nobody has asked for.
+// say sends a frame without a request.
 func (a *fakeAgent) say(op instruction) {
 	switch op {
 	case doOld:
@@ -380,7 +380,7 @@ func (a *fakeAgent) say(op instruction) {
 	}
 }
 
-// listing answers the next request with a directory of entries that cannot be.
+// listing answers the next request with a directory of impossible entries.
 func (a *fakeAgent) listing() {
 	f, ok := a.request()
 	if !ok {
@@ -413,7 +413,7 @@ func (a *fakeAgent) listing() {
 	}
 }
 
-// send writes one frame. The client always reads, whatever else it does.
+// send writes one frame. The client must read at all times.
 func (a *fakeAgent) send(f wire.Frame) {
 	if a.mode&overStream != 0 {
 		f.FDs = nil
@@ -429,7 +429,7 @@ func (a *fakeAgent) write(f wire.Frame) {
 func (a *fakeAgent) raw(b []byte, fds []int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.sent += int64(len(b)) // made, at least, which takes memory of this process as well
+	a.sent += int64(len(b)) // at least as large as the frame, in this process's memory too
 	if a.deadEnd.Load() || len(b) == 0 {
 		return
 	}
@@ -516,7 +516,7 @@ func (a *fakeAgent) open(kind byte) int {
 	return fd
 }
 
-// tcp is a connection whose other end does not read, and which waits where it should not.
+// tcp returns a blocking connection whose other end does not read.
 func (a *fakeAgent) tcp(kind byte) (int, error) {
 	l, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -543,7 +543,7 @@ func (a *fakeAgent) tcp(kind byte) (int, error) {
 	}
 	// No TIME_WAIT: each of thousands would keep a port.
 	_ = unix.SetsockoptLinger(other, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
-	if kind%(2*fdKinds) != kindTCP { // the descriptor is shared: what is set later holds for the client too
+	if kind%(2*fdKinds) != kindTCP { // the file status flags are shared with the client's descriptor
 		shared, err := unix.Dup(fd)
 		if err != nil {
 			return fd, err
@@ -560,7 +560,7 @@ func (a *fakeAgent) tcp(kind byte) (int, error) {
 			if block.Stop() {
 				unix.Close(shared)
 			}
-			mu.Lock() // else it is closing it now
+			mu.Lock() // otherwise the client is closing it
 			defer mu.Unlock()
 		}))
 	}

@@ -7,16 +7,16 @@ import (
 	"time"
 )
 
-// bulkOutput is an output that a program fills at an even pace.
+// bulkOutput is the output of a program that writes at a constant rate.
 type bulkOutput struct {
-	piece int           // bytes that it writes at once
-	every time.Duration // it writes so often
-	left  int           // bytes that are still to come
+	piece int           // bytes per write
+	every time.Duration // time between writes
+	left  int           // bytes not yet written
 
 	began time.Time
 	taken int
 	reads int
-	hold  int // bytes that the pipe holds
+	hold  int // capacity of the pipe in bytes
 	can   bool
 }
 
@@ -24,7 +24,7 @@ func (p *bulkOutput) ready() int {
 	return min(int(time.Since(p.began)/p.every)*p.piece-p.taken, p.left, p.hold)
 }
 
-// Read waits for the next piece and takes what is there.
+// Read waits for the next write and returns the bytes in the pipe.
 func (p *bulkOutput) Read(b []byte) (int, error) {
 	if p.left == 0 {
 		return 0, io.EOF
@@ -49,8 +49,8 @@ func (p *bulkOutput) grow(size int) bool {
 	return p.can
 }
 
-// What a program prints without a pause is read in large pieces; what it prints now and then is
-// read at once, and so is a flood whose pipe cannot hold what comes in the meantime.
+// Continuous output is read in large pieces. Occasional output is read at once, and so is
+// continuous output if the pipe is too small for the output of one delay.
 func TestFloodIsGathered(t *testing.T) {
 	for name, tc := range map[string]struct {
 		bulkOutput

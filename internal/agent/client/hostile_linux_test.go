@@ -23,36 +23,36 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/agent/wire"
 )
 
-// A hostile agent is played by a script, a string of bytes. The first says how the agent
-// is connected and how it ends; each of the others is an instruction or its argument. What
-// the client does is always the same: some callers use everything that a sandbox offers.
+// A script, a string of bytes, drives a hostile agent. The first byte selects how the agent is
+// connected and how it ends; each other byte is an instruction or its argument. The client always
+// does the same: several callers use every feature of a sandbox.
 
 // The bits of a script's first byte.
 const (
 	overStream   = 1 << iota // the connection carries no descriptors
 	deaf                     // the agent reads nothing
-	stingy                   // it gives no credit for input
-	thenHonest               // after the script it answers as it should
+	stingy                   // it grants no credit for input
+	thenHonest               // after the script it answers correctly
 	failingSinks             // outputs of programs fail after some bytes
-	early                    // the sandbox is destroyed in the middle
+	early                    // the sandbox is destroyed during the script
 )
 
-// FuzzHostileAgent: whatever an agent sends, every call returns when its context or the
-// sandbox ends, no goroutine and no descriptor is left, and the memory taken is in
-// proportion to what the agent has sent.
+// FuzzHostileAgent: whatever an agent sends, every call returns when its context or the sandbox
+// ends, no goroutine and no descriptor remains, and the client's memory is proportional to the
+// bytes that the agent has sent.
 func FuzzHostileAgent(f *testing.F) {
 	for _, s := range scripts {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, script []byte) {
 		if len(script) > 256 {
-			script = script[:256] // long ones add time and nothing new
+			script = script[:256] // long scripts take time and cover nothing new
 		}
 		play(t, script)
 	})
 }
 
-// TestHostileAgent plays scripts at random, the same ones each time.
+// TestHostileAgent runs random scripts from a fixed seed.
 func TestHostileAgent(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for i := range 400 {
@@ -60,7 +60,7 @@ func TestHostileAgent(t *testing.T) {
 		for k := range script {
 			script[k] = byte(r.Uint32())
 		}
-		// Half of them answer well at first, so that there is something to break.
+		// Half of the scripts begin with correct answers, so that programs run.
 		if i%2 == 0 {
 			script = append([]byte{script[0], byte(doAnswer), byte(doAnswer), byte(doAnswer), byte(doAnswer)}, script[1:]...)
 		}
@@ -70,38 +70,38 @@ func TestHostileAgent(t *testing.T) {
 	}
 }
 
-// What an instruction does. Those up to doLater answer a request.
+// The instructions. Those up to doLater answer a request.
 type instruction byte
 
 const (
-	doAnswer     instruction = iota // as an agent should, with all that follows
-	doReply                         // and nothing follows
-	doTwice                         // the same answer again
-	doOther                         // under another id
+	doAnswer     instruction = iota // the correct answer and the frames that follow it
+	doReply                         // the correct answer only
+	doTwice                         // the correct answer twice
+	doOther                         // the correct answer under another id
 	doFail                          // arguments: failure, errno, length of the text
 	doAttach                        // with descriptors: their number, a kind each
 	doFlip                          // with a byte changed: where, to what
-	doCut                           // cut short: by how much
-	doGrow                          // with more after its end: how much
-	doLater                         // not now
-	doOld                           // answers the oldest request that was put off
+	doCut                           // truncated: by how many bytes
+	doGrow                          // with extra bytes at the end: how many
+	doLater                         // answer later
+	doOld                           // answers the oldest postponed request
 	doRaw                           // a frame: type, id, length, content
-	doOversized                     // a header with a length that is not allowed
-	doExited                        // id, code, signal, watchdog, a large number or not
-	doData                          // id, channel, size, how often
+	doOversized                     // a header with an invalid length
+	doExited                        // id, code, signal, watchdog, whether the numbers are large
+	doData                          // id, channel, size, number of repetitions
 	doCredit                        // id, channel, amount
 	doClose                         // id, channel
-	doHalf                          // some bytes of a header: how many
-	doHello                         // once more
+	doHalf                          // an incomplete header: number of bytes
+	doHello                         // repeats the last frame
 	doListing                       // answers the next request with a listing: entries, kind of names
-	doShut                          // no more is sent
-	doMiscount                      // a header with a wrong number of descriptors: said, kind
+	doShut                          // closes the connection for writing
+	doMiscount                      // a header with a wrong number of descriptors: number, kind
 	doAmid                          // descriptors in the middle of a frame
-	doFlood                         // frames for ids that were never given: type, how often
-	instructions                    // how many there are
+	doFlood                         // frames for unknown ids: type, number
+	instructions                    // number of instructions
 )
 
-// scripts are where fuzzing begins.
+// scripts are the seeds of the fuzzer.
 var scripts = func() (all []string) {
 	with := func(mode byte, ops ...byte) { all = append(all, string(append([]byte{mode}, ops...))) }
 	for _, mode := range []byte{0, overStream, thenHonest, overStream | thenHonest, overStream | stingy, overStream | deaf, overStream | thenHonest | failingSinks, early | overStream} {
@@ -120,10 +120,10 @@ var scripts = func() (all []string) {
 	return all
 }()
 
-// bound is far more than anything here takes; it ends a hang.
+// bound is far more time than a script needs; it ends a hang.
 const bound = 30 * time.Second
 
-// play plays a script against a client and reports whether all is as it should be.
+// play runs a script against a client and checks the invariants.
 func play(t *testing.T, script []byte) bool {
 	t.Helper()
 	before := take()
@@ -170,10 +170,10 @@ func play(t *testing.T, script []byte) bool {
 	return !t.Failed()
 }
 
-// mostGoroutines bounds what the callers and the client have at once.
+// mostGoroutines bounds the goroutines of the callers and the client together.
 const mostGoroutines = 150
 
-// state is what a client must give back.
+// state counts the resources that a client must release.
 type state struct {
 	goroutines, files int
 	allocated         uint64
@@ -195,7 +195,7 @@ func openFiles() int {
 	return len(names)
 }
 
-// compare waits until all is given back that was taken since s.
+// compare waits until all resources that were acquired since s are released.
 func (s state) compare(t *testing.T, sent int64) {
 	t.Helper()
 	var now state
@@ -209,14 +209,13 @@ func (s state) compare(t *testing.T, sent int64) {
 			t.Fatalf("%d goroutines and %d descriptors; before there were %d and %d\n%s", now.goroutines, now.files, s.goroutines, s.files, buf[:runtime.Stack(buf, true)])
 		}
 	}
-	// The callers themselves take some; a frame is copied a few times.
+	// The callers use memory too, and a frame is copied a few times.
 	if used := int64(now.allocated - s.allocated); used > 24<<20+16*sent {
 		t.Errorf("%d bytes were allocated where the agent sent %d", used, sent)
 	}
 }
 
-// watchedConn is a connection that carries no descriptors and notices who writes when it
-// is over.
+// watchedConn is a connection without descriptors. It reports writers that remain after Close.
 type watchedConn struct {
 	net.Conn
 	over, late atomic.Bool
@@ -229,7 +228,7 @@ func (w *watchedConn) Write(b []byte) (int, error) {
 	return w.Conn.Write(b)
 }
 
-// use calls everything that a sandbox offers, from many goroutines, until ctx ends.
+// use calls every feature of a sandbox, from many goroutines, until ctx ends.
 func use(ctx context.Context, sb *Sandbox, mode byte) {
 	var wg sync.WaitGroup
 	for _, f := range []func(context.Context, *Sandbox, byte){
@@ -240,7 +239,7 @@ func use(ctx context.Context, sb *Sandbox, mode byte) {
 	wg.Wait()
 }
 
-// sink takes some bytes and then fails, or takes all.
+// sink accepts some bytes and then fails, or accepts all.
 type sink struct{ left int }
 
 func (s *sink) Write(b []byte) (int, error) {
@@ -397,7 +396,7 @@ func useHeld(ctx context.Context, sb *Sandbox, mode byte) {
 		finish(ctx, h)
 		return
 	}
-	stop := context.AfterFunc(ctx, func() { sb.conn.Close() }) // what destroying does
+	stop := context.AfterFunc(ctx, func() { sb.conn.Close() }) // the result of Destroy
 	defer stop()
 	_ = h.Abandon(ctx)
 }

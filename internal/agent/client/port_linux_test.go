@@ -31,7 +31,7 @@ func pair(t *testing.T) (a, b *net.TCPConn) {
 	return c.(*net.TCPConn), d.(*net.TCPConn)
 }
 
-// portOf returns a connection as the agent hands it over, and its other end.
+// portOf returns a connection in the form in which the agent passes it, and its other end.
 func portOf(t *testing.T) (inside net.Conn, program *net.TCPConn) {
 	t.Helper()
 	a, program := pair(t)
@@ -52,8 +52,8 @@ func portOf(t *testing.T) (inside net.Conn, program *net.TCPConn) {
 	return inside, program
 }
 
-// More transfers than there are large buffers move every byte, in both
-// directions, and give all buffers back.
+// If there are more transfers than large buffers, every byte is moved in both directions, and all
+// buffers are released.
 func TestPortTransfers(t *testing.T) {
 	text := make([]byte, 3<<20+17)
 	src := rand.NewChaCha8([32]byte{1})
@@ -93,7 +93,7 @@ func TestPortTransfers(t *testing.T) {
 	}
 }
 
-// A transfer ends with its connection, and delivers what came before.
+// A transfer ends with its connection and delivers the bytes from before.
 func TestPortTransferEnds(t *testing.T) {
 	inside, program := portOf(t)
 	var got bytes.Buffer

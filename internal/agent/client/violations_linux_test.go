@@ -19,8 +19,8 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/agent/wire"
 )
 
-// byHand is a client with an agent whose frames the test writes. It reads nothing but
-// what the test asks for.
+// byHand is a client with an agent whose frames the test writes. The agent reads only when the test
+// asks for a frame.
 func byHand(t *testing.T, mode byte) (*Sandbox, *fakeAgent) {
 	t.Helper()
 	a, conn := newFakeAgent(t, []byte{mode | deaf})
@@ -47,7 +47,7 @@ func (a *fakeAgent) read(t *testing.T) wire.Frame {
 	return f
 }
 
-// begun starts a program whose outputs go to w, nowhere if it is nil.
+// begun starts a program whose outputs go to w, or are discarded if w is nil.
 func begun(t *testing.T, sb *Sandbox, a *fakeAgent, w io.Writer) (p driver.Process, id uint32) {
 	t.Helper()
 	got := make(chan driver.Process)
@@ -78,8 +78,8 @@ func lost(t *testing.T, sb *Sandbox) {
 	}
 }
 
-// Frames for an output without a reader make no goroutine each, and no more of them are
-// taken than the agent has credit for, also while it reads nothing itself.
+// Frames for an output without a reader start no goroutine each, and the client accepts no more of
+// them than it has granted credit for, even if the agent does not read.
 func TestUnreadOutput(t *testing.T) {
 	for name, size := range map[string]int{"empty": 0, "one byte": 1, "much": 32 << 10} {
 		t.Run(name, func(t *testing.T) {
@@ -101,19 +101,20 @@ func TestUnreadOutput(t *testing.T) {
 	}
 }
 
-// An agent that reads nothing gets no more credit than a window, and is lost when it
-// sends more: the rest of what is owed waits for it.
+// While the client cannot write, the agent may send at most two windows: its first one, and the one
+// whose credit the client is trying to send. If it sends more, its sandbox is lost.
 func TestWindowOfUnreadOutput(t *testing.T) {
 	sb, a := byHand(t, overStream)
 	_, id := begun(t, sb, a, nil)
 	sb.writing <- struct{}{} // as if a frame could not be written
 	defer func() { <-sb.writing }()
 	a.data(id, channelErr, wire.Window)
+	a.data(id, channelErr, wire.Window)
 	a.data(id, channelErr, 1)
 	lost(t, sb)
 }
 
-// An answer has no descriptors but where they are asked for.
+// An answer with descriptors is a violation unless the request asks for descriptors.
 func TestDescriptorsOfOtherAnswers(t *testing.T) {
 	for name, ask := range map[string]func(*Sandbox) error{
 		"stat":   func(b *Sandbox) error { _, err := b.FS().Stat(t.Context(), "/"); return err },
@@ -156,8 +157,7 @@ func TestDescriptorsOfOtherAnswers(t *testing.T) {
 	}
 }
 
-// A socket that the agent makes a waiting one after it was passed obeys deadlines and
-// Close none the less.
+// A socket that the agent makes blocking after passing it still obeys deadlines and Close.
 func TestSocketThatWaits(t *testing.T) {
 	sb, a := byHand(t, 0)
 	got := make(chan net.Conn)
@@ -198,7 +198,7 @@ func TestSocketThatWaits(t *testing.T) {
 	}
 }
 
-// A descriptor of another kind than was asked for ends the sandbox.
+// A descriptor of another kind than the requested one ends the sandbox.
 func TestDescriptorsOfOtherKinds(t *testing.T) {
 	ask := map[string]func(*Sandbox) error{
 		"open": func(b *Sandbox) error { _, err := b.FS().Open(t.Context(), "/f"); return err },
@@ -233,18 +233,18 @@ func TestDescriptorsOfOtherKinds(t *testing.T) {
 	}
 }
 
-// Output that goes on after the program's end is not waited for.
+// Wait does not wait for output that continues after the program's end.
 func TestOutputWithoutEnd(t *testing.T) {
 	sb, a := byHand(t, overStream)
 	var taken atomic.Int64
 	p, id := begun(t, sb, a, writerFunc(func(b []byte) (int, error) {
 		taken.Add(int64(len(b)))
 		sb.mu.Lock()
-		for _, c := range sb.channels { // there is one
+		for _, c := range sb.channels { // the output has a reader
 			sb.mu.Unlock()
 			c.mu.Lock()
 			for len(c.queue[channelOut]) == 0 && !c.discard[channelOut] {
-				c.change.Wait() // the output never pauses
+				c.change.Wait() // output without a pause
 			}
 			c.mu.Unlock()
 			return len(b), nil
@@ -253,7 +253,7 @@ func TestOutputWithoutEnd(t *testing.T) {
 		return len(b), nil
 	}))
 	credit := make(chan int, 1000)
-	a.wg.Go(func() { // something in the background that writes whenever it can
+	a.wg.Go(func() { // a background process that writes as fast as it can
 		for {
 			f, err := readFrame(a.conn)
 			if err != nil {
@@ -292,7 +292,7 @@ type writerFunc func([]byte) (int, error)
 
 func (f writerFunc) Write(b []byte) (int, error) { return f(b) }
 
-// What an agent says of a program's end adds up to nothing that cannot be.
+// An impossible Exited from an agent never becomes an impossible result.
 func TestResultsThatCannotBe(t *testing.T) {
 	sb, a := byHand(t, 0)
 	for _, n := range []uint64{math.MaxUint64, math.MaxInt64, math.MaxInt64/1000 + 1, 1 << 63} {
@@ -338,8 +338,8 @@ func TestDurationCoversTheStart(t *testing.T) {
 	}
 }
 
-// A directory has no entry whose name leads out of it, none twice and no more than were
-// asked for.
+// A listing has no name that leads out of the directory, no duplicate, and no more entries than
+// requested.
 func TestListingsThatCannotBe(t *testing.T) {
 	for name, infos := range map[string][]wire.FileInfo{
 		"a path":        {{Name: "a/b"}},
@@ -364,7 +364,7 @@ func TestListingsThatCannotBe(t *testing.T) {
 	}
 }
 
-// An agent that never answers holds no more than a bounded number of requests.
+// An agent that never answers can hold only a bounded number of requests.
 func TestRequestsWithoutAnswer(t *testing.T) {
 	sb, a := byHand(t, overStream)
 	a.wg.Go(func() { _, _ = io.Copy(io.Discard, a.conn) })
@@ -388,7 +388,7 @@ func TestRequestsWithoutAnswer(t *testing.T) {
 	}
 }
 
-// waits is how many requests have no answer.
+// waits returns the number of requests without an answer.
 func (s *Sandbox) waits() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

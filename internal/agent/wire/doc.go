@@ -17,15 +17,14 @@
 //
 // # Conversation
 //
-// The agent says Hello, with its Generation. The host sends Setup where the
-// agent is to build its own sandbox, or to confine programs in one that
-// somebody else built; the agent answers Reply. Then the host
-// sends requests under ids of its choosing (Start, FS, Release, Dial, Kill), each answered
-// by exactly one Reply with that id. The Reply to a Start that succeeded has a
-// Started; it is followed, under the same id, by one Exited, after which the id
-// is free. Signal has no answer. Kill names a program by its mark, also when it
-// has ended; the answer comes when nothing that it started runs any more. Clock,
-// which only an agent of a whole machine knows, has no answer either.
+// The agent sends Hello, with its Generation. The host sends Setup if the agent must build its own
+// sandbox, or must confine programs in a sandbox that a container runtime built. The agent answers
+// with a Reply. Then the host sends requests under ids of its choosing (Start, FS, Release, Dial,
+// Kill). The agent answers each with exactly one Reply with that id. The Reply to a successful
+// Start has a Started. One Exited with the same id follows, and then the id is free. Signal has no
+// answer. Kill names a program by its tag, even if the program has ended; the answer follows when
+// no process that the program started is left. Clock has no answer; only an agent of a whole
+// machine accepts it.
 //
 // The host can also put a process into the sandbox itself. AdoptAttrs asks for the tag, limits and
 // Landlock ruleset which that process must take on. When the process is a child of the agent, Adopt
@@ -51,10 +50,10 @@ package wire
 //	2  2026-11  Setup builds roots out of images, one of which may come with it
 //	3  2026-11  Kill; the answer to Start is Started; Setup has ProgramSeccomp
 //	4  2026-11  Setup has an Interface, whose device the answer may carry
-//	5  2026-11  FSReadFiles and FSChown; FSRename may refuse to replace; a listing tells whether it is complete
+//	5  2026-11  FSReadFiles, FSChown; FSRename may refuse to replace; a listing has Complete
 //	6  2026-11  Setup may be of a prebuilt sandbox, and names the resource limit that is the tag
 //	7  2026-11  Spawn
-//	8  2026-11  AdoptAttrs and Adopt, for programs that the host puts into the sandbox; Spawn has an Owner
+//	8  2026-11  AdoptAttrs, Adopt: programs that the host puts into the sandbox; Spawn has an Owner
 //	9  2026-11  Stage; Setup has PIDs
 //	10 2026-11  Clock, and agents of whole machines
 //	11 2026-11  Setup has Remove

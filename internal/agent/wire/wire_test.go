@@ -170,8 +170,8 @@ func contents(all []FileContent) (b []byte) {
 	return b
 }
 
-// What answers several files at once comes back as it was, and not when it is
-// cut short, at any place.
+// A Reply for several files decodes to the encoded value, and is refused if it is truncated at any
+// place.
 func TestMany(t *testing.T) {
 	infos := []FileInfo{{Name: "a", Size: 1, MTime: -1}, {Name: "b", Target: "c"}}
 	paths := []string{"/a", "", "c"}

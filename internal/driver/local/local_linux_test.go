@@ -147,7 +147,7 @@ while [ "$(wc -l < pids)" -lt 3 ]; do sleep 0.01; done`)
 }
 
 // A daemon inside a sandbox of another daemon adds its own tag to the other's.
-func TestMarksOfDaemonsWithinDaemons(t *testing.T) {
+func TestTagsOfNestedDaemons(t *testing.T) {
 	t.Setenv(tagVariable, "outer.sb_1")
 	d := newDriver(t)
 	b := newBox(t, d)

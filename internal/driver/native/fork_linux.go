@@ -35,8 +35,8 @@ type fork struct {
 	destroyed bool
 }
 
-// memoryHolder is the second owner of the interpreter's memory (package python), if the fork has one.
-// It is in the sandbox's control group and outside its PID namespace.
+// memoryHolder is the second owner of the interpreter's memory (package python), if the fork has
+// one. It is in the sandbox's control group and outside its PID namespace.
 type memoryHolder struct {
 	conn *net.UnixConn // the holder exits at its end of file, and closes the other end; nil: no holder
 	once sync.Once
@@ -125,8 +125,8 @@ func (f *fork) holders() int {
 	return 0
 }
 
-// request makes the request for a copy. joined are the files of the control groups and namespaces that
-// the copy joins.
+// request makes the request for a copy. joined are the files of the control groups and namespaces
+// that the copy joins.
 func (f *fork) request(b *resources, attrs wire.AdoptAttrs, held *files) (r python.ForkRequest, joined []*os.File, err error) {
 	r = python.ForkRequest{Profile: f.profiles, Core: f.t.d.cookies, Ranged: f.t.d.IDs.Ranged, UID: uint32(b.uid()), GID: uint32(b.uid()), Nice: b.nice}
 	for _, l := range attrs.Rlimits {
@@ -168,16 +168,16 @@ func (f *fork) await(ctx context.Context, b *resources, tag uint64) error {
 }
 
 // The interpreter writes the program's file itself if the code is at most maxCode bytes and the
-// limits leave ample room: the disk limit at least codeDisk bytes, the inode limit codeFiles. A write
-// that fails for lack of room could not be reported as NoSpace.
+// limits leave ample room: the disk limit at least codeDisk bytes, the inode limit codeFiles. A
+// write that fails for lack of room could not be reported as NoSpace.
 const (
 	maxCode   = 32 << 10
 	codeDisk  = 1 << 20
 	codeFiles = 64
 )
 
-// writes reports whether the interpreter, and not the agent, writes a program of n bytes. It saves a
-// round trip.
+// writes reports whether the interpreter, and not the agent, writes a program of n bytes. It saves
+// a round trip.
 func (t *template) writes(n int) bool {
 	l := t.spec.Limits
 	return n <= maxCode && atLeast(l.Disk, codeDisk) && atLeast(l.Inodes, codeFiles)
@@ -335,8 +335,8 @@ func (t *template) run(e driver.Evaluation) (python.Run, error) {
 	return r, nil
 }
 
-// maxJob bounds arguments and environment, in bytes: with maxCode they fit into a socket's buffer, so
-// that sending them does not block.
+// maxJob bounds arguments and environment, in bytes: with maxCode they fit into a socket's buffer,
+// so that sending them does not block.
 const maxJob = 64 << 10
 
 // Destroy removes the sandbox with the interpreter.

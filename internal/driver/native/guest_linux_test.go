@@ -19,8 +19,8 @@ import (
 // guests.
 const guestTests = "^(TestConformance|TestKilledDaemon|TestAgentKilled)$/^(setup|limits)$/^(memory|pids)"
 
-// TestGuest runs the driver with cgroup v2, as a user with a delegated cgroup and, with TESTENV_LONG,
-// as root.
+// TestGuest runs the driver with cgroup v2, as a user with a delegated cgroup and, with
+// TESTENV_LONG, as root.
 func TestGuest(t *testing.T) {
 	testenv.Need(t, testenv.Root, testenv.QEMU, testenv.Python)
 	dir := t.TempDir()

@@ -13,13 +13,13 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/warm/python"
 )
 
-// profileTime bounds a profile run, without making the fork. The run imports modules that the template
-// has imported already.
+// profileTime bounds a profile run, without making the fork. The run imports modules that the
+// template has imported already.
 const profileTime = 10 * time.Second
 
-// profile runs python.ProfileProgram in a copy and sends the template the pages that it has used, so
-// that later copies map them when they are made. A run that fails or takes too long has no result,
-// which is no error. profile fails if the template cannot be forked.
+// profile runs python.ProfileProgram in a copy and sends the template the pages that it has used,
+// so that later copies map them when they are made. A run that fails or takes too long has no
+// result, which is no error. profile fails if the template cannot be forked.
 func (t *template) profile(ctx context.Context, imports []string) error {
 	f, err := t.fork(ctx, sandbar.NewID(), true)
 	if err != nil {

@@ -32,18 +32,19 @@ import (
 
 // A template is a Python interpreter that is copied into sandboxes (package python). A fork is a
 // sandbox as Create makes it, with a copy of the interpreter that enters it before any program runs
-// there. To enter, the copy needs all capabilities in the sandbox's user namespace, and these belong
-// to the namespace's owner (user_namespaces(7)).
+// there. To enter, the copy needs all capabilities in the sandbox's user namespace, and these
+// belong to the namespace's owner (user_namespaces(7)).
 //
-// If the daemon is root, the template runs as a user of its own, without capabilities. That user owns
-// the user namespaces of the template's forks and nothing else. For all other namespaces the template
-// has a sandbox of its own, its home. If the daemon is an ordinary user, the template is that user,
-// confined by its seccomp filter only.
+// If the daemon is root, the template runs as a user of its own, without capabilities. That user
+// owns the user namespaces of the template's forks and nothing else. For all other namespaces the
+// template has a sandbox of its own, its home. If the daemon is an ordinary user, the template is
+// that user, confined by its seccomp filter only.
 
 // templateUID is the template's user id in the id range of its home.
 const templateUID = 2000
 
-// templateScore is the oom_score_adj of programs: that of agents, plus what agents add for programs.
+// templateScore is the oom_score_adj of programs: that of agents, plus what agents add for
+// programs.
 const templateScore = "600"
 
 // Limits of a home. Nothing writes there except putArchive.
@@ -234,9 +235,9 @@ func (t *template) launch(argv []string, namespaces int) ([]byte, error) {
 	return l.Append(nil), nil
 }
 
-// homeNamespaces opens the home's namespaces that the template enters: all except the user namespace,
-// where it would lose its rights over those of its forks, and the PID namespace, because setns(2)
-// allows only descendants of the current PID namespace.
+// homeNamespaces opens the home's namespaces that the template enters: all except the user
+// namespace, where it would lose its rights over those of its forks, and the PID namespace, because
+// setns(2) allows only descendants of the current PID namespace.
 func (t *template) homeNamespaces(held *files) ([]*os.File, error) {
 	if t.home == nil {
 		return nil, nil
@@ -244,8 +245,8 @@ func (t *template) homeNamespaces(held *files) ([]*os.File, error) {
 	return held.namespaces(t.home.Init, namespaces()[2:])
 }
 
-// namespaces returns the kinds of a sandbox's namespaces, in the order of entering them: user first,
-// which gives the rights to enter the others, and mnt last.
+// namespaces returns the kinds of a sandbox's namespaces, in the order of entering them: user
+// first, which gives the rights to enter the others, and mnt last.
 func namespaces() []string { return []string{"user", "pid", "net", "ipc", "uts", "cgroup", "mnt"} }
 
 // spawn starts the launcher, in the home's control group.
@@ -417,9 +418,9 @@ func (h *files) memory(name string, content []byte) (*os.File, error) {
 	return f, err
 }
 
-// streams makes a template's standard streams. They are pipes, as those of most programs are, because
-// the interpreter opens pipes and other files differently. The input is at its end; the output of
-// imports is discarded.
+// streams makes a template's standard streams. They are pipes, as those of most programs are,
+// because the interpreter opens pipes and other files differently. The input is at its end; the
+// output of imports is discarded.
 func (h *files) streams() (inOut [2]*os.File, err error) {
 	var in, out [2]int
 	if err := unix.Pipe2(in[:], unix.O_CLOEXEC); err != nil {

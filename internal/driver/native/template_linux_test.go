@@ -127,8 +127,8 @@ func descriptors(t *testing.T) int {
 	return len(entries)
 }
 
-// Close and Destroy leave nothing of a template and its forks. Forks outlive their template, and the
-// template outlives its forks.
+// Close and Destroy leave nothing of a template and its forks. Forks outlive their template, and
+// the template outlives its forks.
 func TestTemplateLeavesNothing(t *testing.T) {
 	d := newDriver(t)
 	newBox(t, d).Destroy(t.Context()) // the first sandbox starts processes that remain
@@ -253,8 +253,9 @@ func TestStrangers(t *testing.T) {
 	}
 }
 
-// Programs without visible finalization take the fast exit, and others do not. TestCorpus proves that
-// a program cannot tell; this test proves that the fast exit is taken at all. It is for amd64 only.
+// Programs without visible finalization take the fast exit, and others do not. TestCorpus proves
+// that a program cannot tell; this test proves that the fast exit is taken at all. It is for amd64
+// only.
 func TestFastExit(t *testing.T) {
 	d := newDriver(t)
 	tmpl := newTemplate(t, d, pythonTemplate(d))
@@ -291,8 +292,8 @@ fast = atexit._ncallbacks.__closure__[0].cell_contents
 	}
 }
 
-// A waiting fork is in the namespaces of its sandbox. It has the standard descriptors and its socket,
-// and none of the template's.
+// A waiting fork is in the namespaces of its sandbox. It has the standard descriptors and its
+// socket, and none of the template's.
 func TestForkIsInside(t *testing.T) {
 	d := newDriver(t)
 	tmpl := newTemplate(t, d, pythonTemplate(d)).(*template)

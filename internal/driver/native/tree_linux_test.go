@@ -49,29 +49,29 @@ func newBox(t *testing.T, d *Driver) driver.Sandbox {
 
 // A program can read process tags, its own and others', but change none of them, by setrlimit(2) or
 // prlimit(2), and it cannot change the agent's limits. It can lower its own other limits.
-func TestMarksCannotBeChanged(t *testing.T) {
+func TestTagsCannotBeChanged(t *testing.T) {
 	testenv.Need(t, testenv.Python)
 	b := newBox(t, newDriver(t))
 	got := run(t, b, `
 import ctypes, os, resource as r
 libc = ctypes.CDLL(None, use_errno=True)
 LOCKS = 10
-def mark(pid): return [l.split()[-2] for l in open("/proc/%s/limits" % pid) if l.startswith("Max file locks")][0]
+def tag(pid): return [l.split()[-2] for l in open("/proc/%s/limits" % pid) if l.startswith("Max file locks")][0]
 def attempt(what, f, *args):
-    before = mark("self")
+    before = tag("self")
     try: f(*args); print(what, "worked")
     except PermissionError: print(what, "refused")
     except ValueError: print(what, "refused") # as Python calls it from setrlimit
-    if mark("self") != before: print(what, "changed the mark")
+    if tag("self") != before: print(what, "changed the tag")
 def raw(nr, *args):
     if libc.syscall(ctypes.c_long(nr), *[ctypes.c_void_p(a) for a in args]) != 0:
         raise PermissionError(ctypes.get_errno(), "")
-own = int(mark("self"))
+own = int(tag("self"))
 print("it has one", own > 1 << 15, r.prlimit(0, LOCKS) == (own, own), flush=True)
 child = os.fork()
 if child == 0:
     os.setsid()
-    print("a child has the same", int(mark("self")) == own, flush=True)
+    print("a child has the same", int(tag("self")) == own, flush=True)
     os._exit(0)
 os.waitpid(child, 0)
 attempt("setrlimit", r.setrlimit, LOCKS, (own - 1, own - 1))

@@ -11,8 +11,8 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/test/testenv"
 )
 
-// BenchmarkGroup is what control groups add to a sandbox: made with every
-// limit, read once, removed.
+// BenchmarkGroup measures the cost of control groups per sandbox: create with every limit, read
+// once, remove.
 func BenchmarkGroup(b *testing.B) {
 	m := benchManager(b)
 	for i := 0; b.Loop(); i++ {
@@ -29,8 +29,7 @@ func BenchmarkGroup(b *testing.B) {
 	}
 }
 
-// BenchmarkStart compares starting a program in a group with starting it
-// outside of any.
+// BenchmarkStart compares starting a program in a group with starting it outside of groups.
 func BenchmarkStart(b *testing.B) {
 	m := benchManager(b)
 	g, err := m.Create("start", sandbar.Limits{Memory: 64 << 20})

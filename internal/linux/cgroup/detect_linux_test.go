@@ -12,7 +12,7 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// describe puts a Manager's findings into lines.
+// describe prints a Manager's findings as lines.
 func describe(m *Manager) []string {
 	var lines []string
 	for _, c := range m.Controllers() {
@@ -44,8 +44,8 @@ func TestDetect(t *testing.T) {
 		uid   int
 		setup func(k *kernel)
 		want  []string
-		fix   string // part of the fix of the first controller that is refused
-		moved bool   // this process goes to a leaf
+		fix   string // part of the fix of the first refused controller
+		moved bool   // this process is moved into a leaf
 	}{
 		{
 			name:  "v2, root in the top group",
@@ -332,7 +332,7 @@ func TestCaps(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		version int
-		lacks   string // a file that the parent does not have
+		lacks   string // a file that the parent lacks
 		swap    bool
 		change  func(c *Caps)
 	}{

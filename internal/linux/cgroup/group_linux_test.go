@@ -14,10 +14,10 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// limits is one of each.
+// limits has every limit.
 var limits = sandbar.Limits{Memory: 1 << 20, CPUs: 0.5, CPUShares: 512, PIDs: 10}
 
-// managerOn returns a Manager on a modelled kernel with everything on one hierarchy, at /c.
+// managerOn returns a Manager on a model of a kernel with all controllers in one hierarchy, at /c.
 func managerOn(t *testing.T, version int, change func(k *kernel)) (*kernel, *Manager) {
 	t.Helper()
 	k := newKernel(t, 0)
@@ -78,7 +78,7 @@ func TestCreateWrites(t *testing.T) {
 	}
 }
 
-// Whatever fails, nothing is left.
+// Whichever write fails, no group is left.
 func TestCreateAllOrNothing(t *testing.T) {
 	const dir = "/c/sandbar/me.x"
 	for _, tt := range []struct {
@@ -128,7 +128,7 @@ func TestCreateRemovesEveryHierarchy(t *testing.T) {
 	if diff := cmp.Diff(before, k.groups()); diff != "" {
 		t.Errorf("groups (-before +after):\n%s", diff)
 	}
-	// A group that was there before is somebody else's, and stays.
+	// A group that existed before is not removed.
 	k.Mkdir("/c/cpu/sandbar/me.y")
 	if _, err := m.Create("y", limits); sandbar.CodeOf(err) != sandbar.Exists {
 		t.Errorf("error is %v, want Exists", err)
@@ -176,8 +176,7 @@ func TestCreateRefuses(t *testing.T) {
 	}
 }
 
-// On version 1 a quota larger than one above is refused by the kernel: then
-// the one above holds.
+// On version 1 the kernel refuses a quota above that of a parent group: the parent's quota applies.
 func TestQuotaAbove(t *testing.T) {
 	k, m := managerOn(t, 1, nothing)
 	k.tops["/c"].values = map[string]string{"cpu.cfs_quota_us": "20000", "cpu.cfs_period_us": "100000"}
@@ -191,7 +190,7 @@ func TestQuotaAbove(t *testing.T) {
 	}
 }
 
-// Another daemon that closes takes the parent away; Create makes it again.
+// Another daemon that closes removes the parent; Create makes it again.
 func TestCreateAfterParentIsGone(t *testing.T) {
 	for _, version := range []int{1, 2} {
 		k, m := managerOn(t, version, nothing)
@@ -202,7 +201,7 @@ func TestCreateAfterParentIsGone(t *testing.T) {
 			t.Errorf("v%d: %v", version, err)
 		}
 	}
-	// It made the parent, but has not enabled the controllers yet.
+	// Another daemon has made the parent and not yet enabled the controllers.
 	k, m := managerOn(t, 2, nothing)
 	for _, c := range []string{"memory", "cpu", "pids"} {
 		if err := k.WriteFile("/c/sandbar/cgroup.subtree_control", "-"+c); err != nil {
@@ -212,7 +211,7 @@ func TestCreateAfterParentIsGone(t *testing.T) {
 	if _, err := m.Create("x", limits); err != nil {
 		t.Errorf("controllers not enabled: %v", err)
 	}
-	// A service manager took a controller away for good: no limit is dropped.
+	// A service manager has disabled a controller: Create fails and drops no limit.
 	k.tops["/c"].offers = []string{"cpu", "pids"}
 	k.tops["/c"].subtree, k.tops["/c"].children[parentName].subtree = []string{"cpu", "pids"}, []string{"cpu", "pids"}
 	if _, err := m.Create("y", limits); sandbar.CodeOf(err) != sandbar.Unsupported {
@@ -300,7 +299,7 @@ func TestLeftovers(t *testing.T) {
 	}
 	for _, dir := range []string{
 		"/c/memory/s/sandbar/dead.a", "/c/pids/sandbar/dead.a", // in both
-		"/c/pids/sandbar/dead.b",       // half of one
+		"/c/pids/sandbar/dead.b",       // in one hierarchy only
 		"/c/memory/old/sandbar/dead.c", // of a daemon in another group
 		"/c/pids/sandbar/live.a", "/c/pids/sandbar/me.a", "/c/pids/sandbar/somebody", "/c/pids/sandbar/x.y.z", "/c/pids/other/dead.d",
 	} {
@@ -344,8 +343,8 @@ func TestLeftovers(t *testing.T) {
 	}
 }
 
-// The parent weighs as one process on each processor where its neighbours are
-// processes, and is left alone where they are groups.
+// If the neighbours of the parent are processes, its weight is that of one process per processor.
+// If they are groups, the weight is unchanged.
 func TestWeigh(t *testing.T) {
 	n := int64(runtime.NumCPU())
 	for _, tt := range []struct {

@@ -26,9 +26,9 @@ func TestGuest(t *testing.T) {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	// There are no sources to find a cache beside.
+	// The guest has no sources, and so no cache beside them.
 	env := []string{"PATH=/usr/bin:/bin", "HOME=/tmp", "TMPDIR=/tmp", "SANDBAR_CACHE=/nonexistent"}
-	// run runs tests as a user in a group, which is the user's own if it is one.
+	// run runs tests as a user in a group, which belongs to the user if delegated.
 	run := func(tests, cgroup string, uid uint32) guestplan.Command {
 		return guestplan.Command{
 			Args: []string{"/test/cgroup.test", "-test.run=^TestHost(" + tests + ")$", "-test.v", "-test.timeout=40s"},
@@ -36,13 +36,13 @@ func TestGuest(t *testing.T) {
 			Timeout: 45 * time.Second,
 		}
 	}
-	// What is left of us: nothing but the group that the guest made for the command.
+	// Lists the remaining groups: only the one that the guest made for the command.
 	traces := guestplan.Command{Args: []string{"/bin/sh", "-c", "find /sys/fs/cgroup -mindepth 1 -type d -name '*sandbar*' ! -name sandbar.service; " +
 		"find /sys/fs/cgroup -name cgroup.procs -path '*sandbar.service*' -exec cat {} +"}}
-	// In a group with others, as from a shell: the groups are made above it.
+	// In a group with other processes, as from a shell: the groups are made in its parent.
 	crowded := run("", "/user.slice/session.scope", 0)
 	crowded.Args = []string{"/bin/sh", "-c", "/test/cgroup.test -test.run='^TestHost(Detect|Start|Leftovers)$' -test.v; exit $?"}
-	// Not delegated: nothing can be used, and the reasons are told.
+	// Not delegated: no controller can be used, and each has a reason.
 	refused := run("Detect", "/user.slice/login.scope", 1000)
 	refused.Delegate = false
 	const all, limits = ".*", "Detect|Memory|PIDs|CPUs|Start|DestroyKills|Close"

@@ -31,11 +31,10 @@ import (
 // roleVariable makes the test binary play a program in a group.
 const roleVariable = "SANDBAR_CGROUP_TEST_ROLE"
 
-// enteredMain is what EnterThread says to the main thread, where alone
-// TestMain runs for certain.
+// enteredMain is the result of EnterThread on the main thread. Only TestMain certainly runs there.
 var enteredMain error
 
-func init() { runtime.LockOSThread() } // so that TestMain has the main thread
+func init() { runtime.LockOSThread() } // keeps TestMain on the main thread
 
 func TestMain(m *testing.M) {
 	if role := os.Getenv(roleVariable); role != "" {
@@ -43,16 +42,16 @@ func TestMain(m *testing.M) {
 		return
 	}
 	_, enteredMain = (&Group{m: &Manager{}}).EnterThread()
-	// The main thread is free for other goroutines from here on, as in any
-	// program, so that Start has to avoid it.
+	// From here on other goroutines may run on the main thread, as in any program, so Start must
+	// avoid it.
 	runtime.UnlockOSThread()
 	os.Exit(m.Run())
 }
 
-// held is what the role "hold" holds, in bytes.
+// held is the memory of the role "hold", in bytes.
 const held = 96 << 20
 
-// play is what the programs in groups do.
+// play runs the programs in groups.
 func play(role string) {
 	switch role {
 	case "hold":
@@ -148,7 +147,7 @@ func player(t *testing.T, role string) *exec.Cmd {
 
 func shell(script string) *exec.Cmd { return exec.Command("/bin/sh", "-c", script) }
 
-// wait waits until f holds, and fails the test when it never does.
+// wait waits until f returns true, and fails the test after a timeout.
 func wait(t *testing.T, what string, f func() bool) {
 	t.Helper()
 	for range 3000 {
@@ -160,7 +159,7 @@ func wait(t *testing.T, what string, f func() bool) {
 	t.Fatalf("waited in vain: %s", what)
 }
 
-// What can be used is used, and what cannot is explained.
+// Every usable controller is used, and every other one has a reason.
 func TestHostDetect(t *testing.T) {
 	m := detectHost(t)
 	usable := testenv.CgroupV1.Met() || testenv.CgroupV2.Met()
@@ -209,11 +208,11 @@ func TestHostMemory(t *testing.T) {
 	if s.OOMKills != 1 {
 		t.Errorf("%d kills for memory were counted, want 1", s.OOMKills)
 	}
-	// The kernel lets a dying process have a few pages more.
+	// The kernel allows a dying process a few more pages.
 	if s.MemoryPeak < limit/2 || s.MemoryPeak > limit+1<<20 {
 		t.Errorf("peak memory is %d, want nearly %d", s.MemoryPeak, limit)
 	}
-	// Without the limit the same program ends well: it was the limit.
+	// Without the limit the same program succeeds, so the limit was the cause.
 	free := create(t, m, "free", sandbar.Limits{})
 	cmd = player(t, "hold")
 	start(t, free, cmd)
@@ -229,7 +228,7 @@ func TestHostMemory(t *testing.T) {
 	}
 }
 
-// Only the one that takes the memory is killed; others in the group live on.
+// The kernel kills only the process that allocates; other processes of the group survive.
 func TestHostMemorySparesOthers(t *testing.T) {
 	m := onHost(t)
 	g := create(t, m, "spare", sandbar.Limits{Memory: 32 << 20})
@@ -286,7 +285,7 @@ func TestHostCPUs(t *testing.T) {
 	if s.CPUTime < 290*time.Millisecond {
 		t.Errorf("%v of processor time were counted, want 300 ms or more", s.CPUTime)
 	}
-	// A processor may overrun by a slice in a period.
+	// A processor may exceed the quota by one slice per period.
 	if most := time.Duration(cpus*1.3*float64(wall)) + 50*time.Millisecond; s.CPUTime > most {
 		t.Errorf("used %v of processor time in %v, want at most %v", s.CPUTime, wall, most)
 	}
@@ -308,7 +307,7 @@ func taskGroups(t *testing.T) map[string]string {
 	}
 	groups := map[string]string{}
 	for _, f := range files {
-		if b, err := os.ReadFile(f); err == nil { // a thread may end meanwhile
+		if b, err := os.ReadFile(f); err == nil { // the thread may have ended
 			groups[f] = string(b)
 		}
 	}
@@ -324,11 +323,11 @@ func openFiles(t *testing.T) int {
 	return len(list)
 }
 
-// Every child is born in its own group, and every thread is back home after.
+// Every child starts in its own group, and every thread returns to the daemon's group.
 func TestHostStart(t *testing.T) {
 	m := onHost(t)
 	home := taskGroups(t)["/proc/self/task/"+strconv.Itoa(os.Getpid())+"/cgroup"]
-	start(t, create(t, m, "warm", sandbar.Limits{}), shell("exit 0")) // os/exec opens what it keeps
+	start(t, create(t, m, "warm", sandbar.Limits{}), shell("exit 0")) // os/exec keeps a descriptor open
 	before := openFiles(t)
 	var wg sync.WaitGroup
 	for i := range 16 {
@@ -375,13 +374,12 @@ func TestHostStartFails(t *testing.T) {
 	if err := tryStart(g, exec.Command("/no/such/program")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("error is %v, want that of the function", err)
 	}
-	if m.hasVersion1() { // where the function has a goroutine of its own
+	if m.hasVersion1() { // the function runs in a goroutine of its own
 		if err := g.Start(&syscall.SysProcAttr{}, func() error { runtime.Goexit(); return nil }); err == nil {
 			t.Error("a function that never returned is no error")
 		}
 	}
-	// The thread of the function that did not return ends with its goroutine,
-	// in its own time.
+	// The thread of the function that did not return ends with its goroutine, some time later.
 	for end := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
 		astray := ""
 		for task, groups := range taskGroups(t) {
@@ -427,8 +425,7 @@ func TestOnThread(t *testing.T) {
 	wg.Wait()
 }
 
-// stubborn leaves processes that ignore signals, are in other sessions and
-// have lost their parents.
+// stubborn leaves processes that ignore signals, are in other sessions and have lost their parents.
 const stubborn = `trap "" TERM HUP INT
 setsid sh -c 'trap "" TERM; (sleep 1000 & sleep 1000 &) ; sleep 1000' &
 (setsid setsid sleep 1000 &)
@@ -471,8 +468,8 @@ func TestHostDestroyKills(t *testing.T) {
 	}
 }
 
-// isDead reports whether a process is gone or only waits for its parent to
-// reap it, which for an orphan is PID 1, in its own time.
+// isDead reports whether a process has ended. A zombie counts: PID 1 reaps an orphan some time
+// later.
 func isDead(pid string) bool {
 	stat, err := os.ReadFile("/proc/" + pid + "/stat")
 	if err != nil {
@@ -482,7 +479,7 @@ func isDead(pid string) bool {
 	return len(f) > 0 && (f[0][0] == 'Z' || f[0][0] == 'X')
 }
 
-// Without the kernel's kill of a whole group, as on version 1 and old kernels.
+// Without cgroup.kill, as on version 1 and old kernels.
 func TestHostKillEach(t *testing.T) {
 	m := onHost(t)
 	g := create(t, m, "each", sandbar.Limits{PIDs: 40})
@@ -501,7 +498,7 @@ func TestHostKillEach(t *testing.T) {
 	wait(t, "the end of all", func() bool { return len(processesIn(t, g)) == 0 })
 }
 
-// A process that left the group since the list was read is not killed.
+// A process that has left the group since the list was read is not killed.
 func TestHostKillOneChecks(t *testing.T) {
 	m := onHost(t)
 	g := create(t, m, "checks", sandbar.Limits{})
@@ -529,7 +526,7 @@ func TestHostKillOneChecks(t *testing.T) {
 func TestHostDestroyIsBounded(t *testing.T) {
 	m := onHost(t)
 	if !m.hasVersion1() {
-		// Only there can this process itself be in a group, which it never kills.
+		// Only on version 1 can this process itself be in a group, and Kill never kills it.
 		return
 	}
 	g := create(t, m, "bounded", sandbar.Limits{})
@@ -576,7 +573,7 @@ func TestHostLeftovers(t *testing.T) {
 	}
 }
 
-// Managers come and go without a trace.
+// Opening and closing Managers leaves no group.
 func TestHostClose(t *testing.T) {
 	onHost(t)
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())

@@ -12,7 +12,7 @@ import (
 // write may take milliseconds, unlike CLONE_INTO_CGROUP; this is for processes that run already.
 // The caller closes the files.
 func (g *Group) JoinFiles() ([]*os.File, error) {
-	var doors []*os.File
+	var files []*os.File
 	for _, h := range g.m.hierarchies {
 		name := g.dir(h) + "/cgroup.procs"
 		if h.version == 1 {
@@ -20,12 +20,12 @@ func (g *Group) JoinFiles() ([]*os.File, error) {
 		}
 		fd, err := retry(func() (int, error) { return unix.Open(name, unix.O_WRONLY|unix.O_CLOEXEC, 0) })
 		if err != nil {
-			for _, f := range doors {
+			for _, f := range files {
 				f.Close()
 			}
 			return nil, kernelError("open "+name, err)
 		}
-		doors = append(doors, os.NewFile(uintptr(fd), name))
+		files = append(files, os.NewFile(uintptr(fd), name))
 	}
-	return doors, nil
+	return files, nil
 }

@@ -13,23 +13,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// kernel is a model of the kernel's control groups, as far as Detect and
-// Create depend on their rules, for layouts that the host does not have. What
-// it models is checked against real kernels by the tests called TestHost….
+// kernel is a model of the kernel's control groups with the rules that Detect and Create depend on,
+// for layouts that the host lacks. The tests called TestHost… check the same rules on real kernels.
 type kernel struct {
 	t      *testing.T
 	mu     sync.Mutex
 	uid    int
 	files  map[string]string // of /proc and /run
 	tops   map[string]*group // by mount point
-	broken map[string]error  // what a write to a file returns, by its path
+	broken map[string]error  // the error of a write to a file, by its path
 	wrote  []string          // "path value", in order
 }
 
-// group is one directory.
+// group is one directory of a hierarchy.
 type group struct {
 	version  int
-	offers   []string // what the top has; below, it is the parent's subtree
+	offers   []string // the controllers of the top; below it, the parent's subtree has them
 	subtree  []string
 	procs    []string
 	mine     bool // this process may write here
@@ -69,8 +68,8 @@ func (k *kernel) mount1(dir, root, own string, controllers ...string) *group {
 	return top
 }
 
-// add makes groups below g as a service manager would: with every controller
-// that g has passed down to them, if pass.
+// add makes groups below g as a service manager does: if pass, with every controller that g passes
+// down.
 func (g *group) add(pass bool, names ...string) *group {
 	for _, name := range names {
 		if pass && g.version == 2 {
@@ -89,7 +88,7 @@ func (g *group) add(pass bool, names ...string) *group {
 	return g
 }
 
-// at finds a group, and the file in it that the path names.
+// at returns the group and the file of a path.
 func (k *kernel) at(name string) (g, parent *group, file string) {
 	for dir, top := range k.tops {
 		if name != dir && !strings.HasPrefix(name, dir+"/") {
@@ -115,7 +114,7 @@ func (k *kernel) at(name string) (g, parent *group, file string) {
 	return nil, nil, ""
 }
 
-// interfaceFiles are a group's files with what they hold.
+// interfaceFiles returns a group's files and their content.
 func (g *group) interfaceFiles() map[string]string {
 	files := map[string]string{"cgroup.procs": strings.Join(g.procs, "\n")}
 	if g.version == 2 {
@@ -189,7 +188,7 @@ func (k *kernel) WriteFile(name, data string) error {
 		return g.control(data)
 	case "cgroup.procs", "tasks":
 		if data == "0" {
-			return nil // a thread: processes are what this model counts
+			return nil // a thread: the model has processes only
 		}
 		if len(g.subtree) > 0 && !g.real {
 			return unix.EBUSY

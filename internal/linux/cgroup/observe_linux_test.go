@@ -9,7 +9,7 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// The groups that an engine has put a process into, on each kind of host.
+// The groups of a container engine's process, on each kind of host.
 func TestSeen(t *testing.T) {
 	const container = "/docker/c0ffee"
 	all := Stats{MemoryCurrent: 1024, MemoryPeak: 8192, CPUTime: 5 * time.Millisecond, OOMKills: 3, PIDsCurrent: 2, PIDsRefused: 7}

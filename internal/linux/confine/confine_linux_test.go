@@ -15,8 +15,8 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/test/testenv"
 )
 
-// modeVariable has the test's own binary be a process that is confined, tries
-// things and tells what came of them, a line each.
+// modeVariable makes the test binary a confined process, which tries operations and prints one
+// result per line.
 const modeVariable = "CONFINE_TEST"
 
 func TestMain(m *testing.M) {
@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 }
 
 func try(mode, dir string) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0") // before: a descriptor that is there stays
+	listener, err := net.Listen("tcp", "127.0.0.1:0") // before the confinement: an open descriptor stays open
 	tell("listen before", err)
 	if err == nil {
 		listener.Close()
@@ -74,7 +74,7 @@ func tell(what string, err error) error {
 func start(program string) error {
 	cmd := exec.Command(program, "-test.list=^$")
 	cmd.Env = []string{"GOMAXPROCS=1"}
-	in, err := cmd.StdinPipe() // without it /dev/null is opened
+	in, err := cmd.StdinPipe() // otherwise os/exec opens /dev/null
 	if err != nil {
 		return err
 	}
@@ -83,7 +83,7 @@ func start(program string) error {
 	return cmd.Run()
 }
 
-// TestConfined: what a worker and a runner can do, and what they cannot.
+// TestConfined: the allowed and the denied operations of a worker and a runner.
 func TestConfined(t *testing.T) {
 	testenv.Need(t, testenv.Linux)
 	if _, _, e := syscall.AllThreadsSyscall(unix.SYS_GETPID, 0, 0, 0); e == syscall.ENOTSUP {

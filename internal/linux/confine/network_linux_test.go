@@ -17,10 +17,10 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/test/testenv"
 )
 
-// tryNetwork is the network's process: it tries things and tells what came of them,
-// and waits to be looked at.
+// tryNetwork is the confined network process: it tries operations, prints the results, and waits
+// until the test has examined it.
 func tryNetwork() {
-	world, err := net.Listen("tcp", "127.0.0.1:0") // before: afterwards nothing can listen
+	world, err := net.Listen("tcp", "127.0.0.1:0") // before the confinement, which denies listening
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -86,7 +86,7 @@ func tryNetwork() {
 	_, _, e = unix.Syscall(unix.SYS_BPF, 0, 0, 0)
 	tell("bpf", errno(e))
 	fmt.Println("tried")
-	_, _ = io.Copy(io.Discard, os.Stdin) // until it was looked at
+	_, _ = io.Copy(io.Discard, os.Stdin) // until the test has examined it
 }
 
 func errno(e syscall.Errno) error {
@@ -96,8 +96,8 @@ func errno(e syscall.Errno) error {
 	return e
 }
 
-// TestNetworkConfined: what the process of the TCP/IP stack can do, tried by
-// itself, and what the kernel says that it is.
+// TestNetworkConfined: the allowed and the denied operations of the process of the TCP/IP stacks,
+// by its own attempts and by its /proc files.
 func TestNetworkConfined(t *testing.T) {
 	testenv.Need(t, testenv.Linux)
 	if _, _, e := syscall.AllThreadsSyscall(unix.SYS_GETPID, 0, 0, 0); e == syscall.ENOTSUP {

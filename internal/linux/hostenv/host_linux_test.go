@@ -8,7 +8,7 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/linux/policy"
 )
 
-// The kernel runs a handler behind a pipe at a limit of 0, and not at 1 (core(5)).
+// The kernel runs a core_pattern pipe handler at a limit of 0, and not at 1 (core(5)).
 func TestCoreReachesHandler(t *testing.T) {
 	for _, tt := range []struct {
 		pattern string
@@ -27,7 +27,7 @@ func TestCoreReachesHandler(t *testing.T) {
 	}
 }
 
-// A directory that is not there is refused with its name, and not left out.
+// A missing directory is refused by name and not skipped.
 func TestParsePaths(t *testing.T) {
 	for _, tt := range []struct{ option, field, text string }{
 		{"/usr/share:/usr/lib", "", ""},

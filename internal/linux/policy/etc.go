@@ -13,7 +13,7 @@ import (
 //	docker, kubernetes, letsencrypt              keys
 //	npmrc, pip.conf, gitconfig, maven            registry tokens
 //	profile, profile.d, environment, bash.bashrc administrators export tokens there
-//	python3.*, ld.so.preload                     hooks of the host (apport); their absence does no harm
+//	python3.*, ld.so.preload                     hooks of the host (apport), not needed
 //	passwd, group, hosts, hostname, resolv.conf, nsswitch.conf, machine-id
 //	                                             written for each sandbox, see etcFiles
 

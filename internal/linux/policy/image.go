@@ -1,8 +1,6 @@
 package policy
 
 import (
-	"strconv"
-
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/internal/agent/wire"
 )
@@ -100,19 +98,7 @@ func (o ImageRootOptions) check() error {
 	bad := func(field, what string) error {
 		return &sandbar.Error{Code: sandbar.Invalid, Field: field, Message: "the root of an image: " + what}
 	}
-	switch {
-	case o.Disk == 0 || o.Disk < sandbar.Unlimited:
-		return bad("disk", strconv.FormatInt(o.Disk, 10)+" bytes; give a number over 0, or -1 for no bound")
-	case o.Inodes == 0 || o.Inodes < sandbar.Unlimited:
-		return bad("inodes", strconv.FormatInt(o.Inodes, 10)+" inodes; give a number over 0, or -1 for no bound")
-	case !hostnameOK(o.Hostname):
-		return bad("hostname", sandbar.Quote(o.Hostname, 80)+"; give 1 to 63 of a-z, A-Z, 0-9 and -")
-	case o.MachineID != "" && !machineIDOK(o.MachineID):
-		return bad("machine_id", "it must be 32 hexadecimal digits in lower case")
-	case o.BootID != "" && !bootIDOK(o.BootID):
-		return bad("boot_id", "it must be a UUID in lower case")
-	}
-	return nil
+	return checkRoot(bad, o.Disk, o.Inodes, o.Hostname, o.MachineID, o.BootID)
 }
 
 // imageLower mounts the image, read-only, at a path that only overlayfs uses. dir "" is the first

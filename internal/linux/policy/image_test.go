@@ -25,13 +25,13 @@ func TestImageRootGolden(t *testing.T) {
 	golden(t, "root_image.txt", planText(steps))
 }
 
-// checkImagePlan holds a plan against what every plan of an image promises.
+// checkImagePlan checks a plan against the invariants of image plans.
 func checkImagePlan(o ImageRootOptions, steps []wire.Mount) error {
 	overlay := slices.IndexFunc(steps, func(m wire.Mount) bool { return m.Kind == wire.MountOverlay })
 	if overlay < 0 {
 		return fmt.Errorf("there is no overlay")
 	}
-	ours := map[string]bool{} // below the root: what is not the image's
+	ours := map[string]bool{} // below the root: directories that are not the image's
 	inRoot := func(p string) (string, bool) {
 		rest, ok := strings.CutPrefix(p, imageRoot)
 		return rest, ok && (rest == "" || rest[0] == '/')
@@ -82,7 +82,7 @@ func checkImagePlan(o ImageRootOptions, steps []wire.Mount) error {
 	return nil
 }
 
-// innerSource is the path in the new root that a step reads from.
+// innerSource returns the path in the new root from which a step mounts.
 func innerSource(m wire.Mount) string {
 	if m.Kind == wire.MountBindInner {
 		return m.Source
@@ -112,7 +112,7 @@ func TestImageRootPromises(t *testing.T) {
 	})
 }
 
-// The check of plans, on plans that break the promises.
+// The check of plans reports plans that break the invariants.
 func TestImagePlansAreChecked(t *testing.T) {
 	for name, spoil := range map[string]func([]wire.Mount) []wire.Mount{
 		"a file in the image": func(s []wire.Mount) []wire.Mount {
@@ -171,7 +171,7 @@ func TestImageRootRefuses(t *testing.T) {
 	}
 }
 
-// Everything in the root is the sandbox's, and nobody makes devices.
+// All of the root belongs to the sandbox, and programs cannot create devices.
 func TestRootLandlock(t *testing.T) {
 	l := RootLandlock()
 	var root uint64

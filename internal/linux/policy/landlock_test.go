@@ -37,8 +37,8 @@ func landlockText(l wire.Landlock) string {
 	return b.String()
 }
 
-// TestLandlockGrants: only what is writable can be written, only programs and
-// what is writable can be run, and nobody makes devices.
+// TestLandlockGrants: only writable directories can be written, only programs and writable
+// directories can be executed, and programs cannot create devices.
 func TestLandlockGrants(t *testing.T) {
 	writable := []string{"/tmp", "/home/user"}
 	l := Landlock(HostDirs(), writable)

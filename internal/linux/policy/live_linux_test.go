@@ -18,14 +18,13 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/test/testenv"
 )
 
-// The tests of this file run real programs under the real kernel. The test
-// binary starts itself again as a child that puts on the policy and then makes
-// the calls of a table, or becomes another program.
+// The tests of this file run real programs under the real kernel. The test binary starts itself as
+// a child that applies the policy and then makes the calls of a table, or executes another program.
 
 const (
 	childMode     = "SANDBAR_POLICY_CHILD"    // "calls", "foreign" or "exec"
 	childRules    = "SANDBAR_POLICY_RULES"    // "counted" or "uncounted"
-	childWritable = "SANDBAR_POLICY_WRITABLE" // with "exec": a directory, and Landlock around it
+	childWritable = "SANDBAR_POLICY_WRITABLE" // with "exec": a directory, the only one that Landlock allows
 )
 
 func TestMain(m *testing.M) {
@@ -38,7 +37,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// child puts on the policy and does what childMode says.
+// child applies the policy and does what childMode says.
 func child() error {
 	runtime.LockOSThread()
 	prog, err := Compile(runtime.GOARCH, ruleSets()[os.Getenv(childRules)])
@@ -79,8 +78,8 @@ func errnoText(e syscall.Errno) string {
 	return unix.ErrnoName(e)
 }
 
-// restrict is what the agent does with wire.Landlock: only what this kernel
-// knows, and only what exists.
+// restrict applies wire.Landlock like the agent: only rights that this kernel has, and only paths
+// that exist.
 func restrict(writable string) error {
 	l := Landlock(HostDirs(), []string{writable})
 	version := landlockVersion()
@@ -127,7 +126,7 @@ func restrict(writable string) error {
 	return landlockRestrict(set)
 }
 
-// command starts this binary as a child that becomes argv.
+// command starts this binary as a child that executes argv.
 func command(t *testing.T, mode, rules string, argv ...string) *exec.Cmd {
 	t.Helper()
 	exe, err := os.Executable()
@@ -141,8 +140,8 @@ func command(t *testing.T, mode, rules string, argv ...string) *exec.Cmd {
 	return c
 }
 
-// liveCall is a call whose fate under the filter is known. Its arguments are
-// such that it does no harm if it should get through.
+// liveCall is a call with a known verdict of the filter. Its arguments make it harmless if the
+// filter allows it.
 type liveCall struct {
 	name string
 	nr   uintptr
@@ -212,7 +211,7 @@ func liveCalls() []liveCall {
 	}
 }
 
-// TestLiveCalls makes calls under the filter as the kernel runs it.
+// TestLiveCalls makes calls under the filter in the kernel.
 func TestLiveCalls(t *testing.T) {
 	testenv.Need(t, testenv.Linux)
 	for set := range ruleSets() {
@@ -240,8 +239,7 @@ func stderrOf(err error) string {
 	return ""
 }
 
-// TestLiveForeignCalls: the x32 bit ends the process on amd64; elsewhere the
-// number is merely unknown.
+// TestLiveForeignCalls: the x32 bit ends the process on amd64; elsewhere such a number is unknown.
 func TestLiveForeignCalls(t *testing.T) {
 	testenv.Need(t, testenv.Linux)
 	err := command(t, "foreign", "counted").Run()
@@ -262,8 +260,8 @@ func TestLiveForeignCalls(t *testing.T) {
 	}
 }
 
-// TestLiveInterrupt80: the 32-bit entry ends the process, with SIGSYS by the
-// filter, or SIGSEGV where the kernel has no such entry.
+// TestLiveInterrupt80: the 32-bit entry ends the process, with SIGSYS by the filter, or with
+// SIGSEGV if the kernel has no such entry.
 func TestLiveInterrupt80(t *testing.T) {
 	testenv.Need(t, testenv.Linux, testenv.Python)
 	// mov eax, 20 (getpid); int 0x80; ret
@@ -288,14 +286,14 @@ print("alive", f())
 	}
 	ws := e.Sys().(syscall.WaitStatus)
 	switch {
-	case runtime.GOARCH != "amd64" && ws.Signaled(): // those bytes are no such instruction
+	case runtime.GOARCH != "amd64" && ws.Signaled(): // on other processors those bytes are another instruction
 	case ws.Signaled() && (ws.Signal() == syscall.SIGSYS || ws.Signal() == syscall.SIGSEGV):
 	default:
 		t.Errorf("the program ended with %v, want SIGSYS", err)
 	}
 }
 
-// TestLivePrograms: the interpreters work under both sets of rules.
+// TestLivePrograms: the interpreters run under both sets of rules.
 func TestLivePrograms(t *testing.T) {
 	for _, p := range []struct {
 		name string
@@ -356,8 +354,8 @@ IO.inspect(System.cmd("echo", ["port"]))
 	}
 }
 
-// TestLiveLandlock: in the domain programs do as they like in what is theirs,
-// and nothing elsewhere. A kernel without Landlock shows the first half only.
+// TestLiveLandlock: in the domain programs use their own directories without restrictions and no
+// others. A kernel without Landlock runs the first half only.
 func TestLiveLandlock(t *testing.T) {
 	testenv.Need(t, testenv.Linux, testenv.Python)
 	own, other := t.TempDir(), t.TempDir()

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The system calls that have no wrapper, for live_linux_test.go.
+// System calls without a wrapper, for live_linux_test.go.
 
 // installFilter installs a compiled filter on all threads of this process.
 func installFilter(prog []byte) error {
@@ -18,7 +18,7 @@ func installFilter(prog []byte) error {
 	return errOf(e)
 }
 
-// landlockVersion is the kernel's version of Landlock, 0 if it has none.
+// landlockVersion returns the kernel's ABI version of Landlock, 0 if it has none.
 func landlockVersion() int {
 	v, _, e := syscall.RawSyscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
 	if e != 0 {
@@ -31,7 +31,7 @@ func landlockCreate(fs, scoped uint64) (int, error) {
 	attr := unix.LandlockRulesetAttr{Handled_access_fs: fs, Scoped: scoped}
 	size := unsafe.Sizeof(attr)
 	if scoped == 0 {
-		size = unsafe.Sizeof(attr.Handled_access_fs) // all that the first version knew
+		size = unsafe.Sizeof(attr.Handled_access_fs) // all rights of the first ABI version
 	}
 	fd, _, e := syscall.RawSyscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&attr)), size, 0)
 	return int(fd), errOf(e)

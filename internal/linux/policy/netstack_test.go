@@ -2,7 +2,7 @@ package policy
 
 import "testing"
 
-// The rules for the process of the TCP/IP stack make filters on both architectures.
+// The rules for the process of the TCP/IP stacks compile on both architectures.
 func TestNetworkRules(t *testing.T) {
 	rules := NetworkRules(7)
 	for _, arch := range []string{"amd64", "arm64"} {

@@ -9,7 +9,7 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/agent/wire"
 )
 
-// The resolver's files are other ones, and nothing else is.
+// A network changes the resolver's files and nothing else.
 func TestWithNameserver(t *testing.T) {
 	host, err := HostRoot(HostRootOptions{Dirs: []HostDir{{Name: "/usr"}}, Disk: 1 << 20, Inodes: 100, UID: 1000, GID: 1000, Hostname: "h"})
 	if err != nil {

@@ -10,10 +10,9 @@ type number struct {
 // none marks a system call that an architecture does not have.
 const none int32 = -1
 
-// numbers is every system call of linux/amd64 and linux/arm64 by name. Both
-// columns are in every build, so that both filters can be made and tested on
-// any machine. A test holds the table against golang.org/x/sys; a call that
-// the table lacks is unknown to the filter and answered with ENOSYS.
+// numbers is every system call of linux/amd64 and linux/arm64 by name. Both columns are in every
+// build, so that both filters can be made and tested on any machine. A test holds the table against
+// golang.org/x/sys; a call that the table lacks is unknown to the filter and answered with ENOSYS.
 func numbers() []number {
 	return []number{
 		{"_sysctl", 156, none},

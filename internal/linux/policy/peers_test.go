@@ -13,13 +13,12 @@ const (
 	peersPage  = "../../../docs/system-calls.md"
 )
 
-// standing is what is done with one call, here and by others: "yes", "some",
-// "part" or "no".
+// standing is the treatment of one call, here and by others: "yes", "some", "part" or "no".
 type standing struct{ here, docker, offers, asks string }
 
-// differs tells whether there is something to explain: another answer than
-// Docker's, or than that of gVisor's kernel to its programs; a call that is
-// looked at here; and what gVisor's kernel needs of its host and would not get.
+// differs reports whether a call needs an explanation: its treatment differs from Docker's, or from
+// that of gVisor's kernel for its programs; or its arguments are checked here; or gVisor's kernel
+// needs it of its host and would not get it.
 func (s standing) differs() bool {
 	switch {
 	case s.here != s.docker, s.here == "some":
@@ -30,9 +29,8 @@ func (s standing) differs() bool {
 	return s.asks == "yes" && s.here != "yes"
 }
 
-// TestPeers holds the rules against Docker's profile and gVisor's: the page
-// explains every difference, once and with the right words, and nothing that
-// is none.
+// TestPeers compares the rules with Docker's profile and gVisor's: the page explains every
+// difference exactly once, with the right words, and explains nothing else.
 func TestPeers(t *testing.T) {
 	facts := peers(t)
 	page, err := os.ReadFile(peersPage)
@@ -47,7 +45,7 @@ func TestPeers(t *testing.T) {
 	explained(t, "counted", rows(t, counted), all)
 	less := standings(facts, UncountedRules())
 	for name, s := range all {
-		if less[name] == s { // explained above, or nothing to explain
+		if less[name] == s { // explained above, or equal
 			delete(less, name)
 		}
 	}
@@ -59,7 +57,7 @@ func TestPeers(t *testing.T) {
 	}
 }
 
-// explained compares rows of the page with what there is to explain.
+// explained compares the rows of the page with the differences.
 func explained(t *testing.T, set string, page map[string]standing, calls map[string]standing) {
 	t.Helper()
 	for name, s := range calls {
@@ -80,7 +78,7 @@ func explained(t *testing.T, set string, page map[string]standing, calls map[str
 	}
 }
 
-// peers reads what the others do, for every call of numbers.
+// peers reads the treatment of every call of numbers by the others.
 func peers(t *testing.T) map[string]standing {
 	t.Helper()
 	b, err := os.ReadFile(peersFacts)
@@ -109,7 +107,7 @@ func peers(t *testing.T) map[string]standing {
 	return out
 }
 
-// standings adds what rules do to what others do.
+// standings adds the treatment by our rules to that by others.
 func standings(facts map[string]standing, rules []Rule) map[string]standing {
 	out := map[string]standing{}
 	for name, s := range facts {
@@ -129,7 +127,7 @@ func standings(facts map[string]standing, rules []Rule) map[string]standing {
 	return out
 }
 
-// rows reads the table of a part of the page.
+// rows reads the table of a section of the page.
 func rows(t *testing.T, text string) map[string]standing {
 	t.Helper()
 	out := map[string]standing{}
@@ -155,7 +153,7 @@ func rows(t *testing.T, text string) map[string]standing {
 	return out
 }
 
-// totals are the lines of the page that count.
+// totals returns the lines of the page with totals.
 func totals(all map[string]standing) []string {
 	var here, docker, offers, asks int
 	for _, s := range all {

@@ -7,7 +7,7 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// verdict is what a runtime's filter made of a profile answers to a call.
+// verdict returns the answer to a call of the filter that a runtime makes of a profile.
 func (p *Profile) verdict(name string, args [6]uint64) Action {
 	for _, c := range p.Syscalls {
 		if !slices.Contains(c.Names, name) {
@@ -25,8 +25,8 @@ func (p *Profile) verdict(name string, args [6]uint64) Action {
 	return Errno(uint16(p.DefaultErrnoRet))
 }
 
-// A profile never refuses what the exact filter allows, and it refuses every
-// call that this refuses whatever its arguments.
+// A profile never refuses a call that the exact filter allows. It refuses every call that the exact
+// filter refuses for all arguments.
 func TestProfileIsCoarserThanTheFilter(t *testing.T) {
 	for _, goarch := range goarches {
 		a, err := findArch(goarch)
@@ -41,7 +41,7 @@ func TestProfileIsCoarserThanTheFilter(t *testing.T) {
 			if a.nr(n) == none {
 				continue
 			}
-			ever := false // it is allowed with some arguments
+			ever := false // allowed with some arguments
 			for _, args := range argsFor(Rules(), n.name) {
 				exact := decide(a, Rules(), call{arch: a.audit, nr: uint32(a.nr(n)), args: args})
 				ever = ever || exact == Allow
@@ -56,7 +56,7 @@ func TestProfileIsCoarserThanTheFilter(t *testing.T) {
 	}
 }
 
-// What matters most is refused by the profile alone.
+// The profile alone refuses the most dangerous calls.
 func TestProfileRefuses(t *testing.T) {
 	p, err := CompileProfile("amd64")
 	if err != nil {
@@ -83,7 +83,7 @@ func TestProfileRefuses(t *testing.T) {
 	}
 }
 
-// Runtimes know every resource that is limited by a name.
+// Runtimes have a name for every limited resource.
 func TestRlimitNames(t *testing.T) {
 	limits, err := Rlimits(sandbar.Limits{Files: 64}, RlimitOptions{Enforced: sandbar.Enforcements{Memory: sandbar.EnforcedWatchdog, PIDs: sandbar.EnforcedRlimit}})
 	if err != nil {

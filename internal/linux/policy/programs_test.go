@@ -2,13 +2,12 @@ package policy
 
 import "testing"
 
-// TestProgramRules runs the programs' own filter: a mark can be read and not
-// changed, another's limits cannot be changed at all, and everything else is
-// left to the other filter.
+// TestProgramRules runs the programs' own filter: a program can read its tag and not change it, and
+// cannot change limits of other processes. All other calls are left to the main filter.
 func TestProgramRules(t *testing.T) {
 	const (
 		eperm   = Skip | 1
-		pointer = 0x7f0000000000 // whose low half is 0
+		pointer = 0x7f0000000000 // a pointer whose low half is 0
 		nofile  = 7
 	)
 	tests := []struct {
@@ -32,14 +31,14 @@ func TestProgramRules(t *testing.T) {
 		{"prlimit64", [6]uint64{1, nofile, 0, pointer}, Allow},
 		{"getrlimit", [6]uint64{rlimitLocks}, Allow},
 		{"execve", [6]uint64{}, Allow},
-		{"mount", [6]uint64{}, Allow}, // refused by the other one
+		{"mount", [6]uint64{}, Allow}, // refused by the main filter
 	}
 	for _, goarch := range goarches {
 		a, err := findArch(goarch)
 		if err != nil {
 			t.Fatal(err)
 		}
-		otherMark(t, goarch, a)
+		otherTag(t, goarch, a)
 		prog, err := CompilePrograms(goarch, TagLocks)
 		if err != nil {
 			t.Fatal(err)
@@ -63,8 +62,8 @@ func TestProgramRules(t *testing.T) {
 	}
 }
 
-// otherMark looks at a filter with another mark: that is what cannot be changed.
-func otherMark(t *testing.T, goarch string, a arch) {
+// otherTag uses the filter of another tag, which protects the other limit.
+func otherTag(t *testing.T, goarch string, a arch) {
 	t.Helper()
 	prog, err := CompilePrograms(goarch, TagRSS)
 	if err != nil {
@@ -84,7 +83,7 @@ func otherMark(t *testing.T, goarch string, a arch) {
 	priorities(t, goarch, a, m)
 }
 
-// priorities: with that mark, programs can only give way.
+// Priorities: with that tag, programs can only lower theirs.
 func priorities(t *testing.T, goarch string, a arch, m machine) {
 	t.Helper()
 	for _, n := range numbers() {

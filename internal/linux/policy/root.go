@@ -231,16 +231,21 @@ func (o HostRootOptions) check() error {
 			return err
 		}
 	}
+	return checkRoot(bad, o.Disk, o.Inodes, o.Hostname, o.MachineID, o.BootID)
+}
+
+// checkRoot checks the options that all roots have. bad makes the error of a field.
+func checkRoot(bad func(field, what string) error, disk, inodes int64, hostname, machineID, boot string) error {
 	switch {
-	case o.Disk == 0 || o.Disk < sandbar.Unlimited:
-		return bad("disk", strconv.FormatInt(o.Disk, 10)+" bytes; give a number over 0, or -1 for no bound")
-	case o.Inodes == 0 || o.Inodes < sandbar.Unlimited:
-		return bad("inodes", strconv.FormatInt(o.Inodes, 10)+" inodes; give a number over 0, or -1 for no bound")
-	case !hostnameOK(o.Hostname):
-		return bad("hostname", sandbar.Quote(o.Hostname, 80)+"; give 1 to 63 of a-z, A-Z, 0-9 and -")
-	case o.MachineID != "" && !machineIDOK(o.MachineID):
+	case disk == 0 || disk < sandbar.Unlimited:
+		return bad("disk", strconv.FormatInt(disk, 10)+" bytes; give a number over 0, or -1 for no bound")
+	case inodes == 0 || inodes < sandbar.Unlimited:
+		return bad("inodes", strconv.FormatInt(inodes, 10)+" inodes; give a number over 0, or -1 for no bound")
+	case !hostnameOK(hostname):
+		return bad("hostname", sandbar.Quote(hostname, 80)+"; give 1 to 63 of a-z, A-Z, 0-9 and -")
+	case machineID != "" && !machineIDOK(machineID):
 		return bad("machine_id", "it must be 32 hexadecimal digits in lower case")
-	case o.BootID != "" && !bootIDOK(o.BootID):
+	case boot != "" && !bootIDOK(boot):
 		return bad("boot_id", "it must be a UUID in lower case")
 	}
 	return nil
@@ -392,7 +397,7 @@ func pointsIntoUsr(d HostDir) bool {
 // programs.
 func maskedHostDirs() []row {
 	return []row{
-		{"/usr/local/etc", "the settings of locally installed programs, with the tokens that npmrc and gitconfig have in them; an operator who needs it lists it in Extra"},
+		{"/usr/local/etc", "settings of locally installed programs; npmrc and gitconfig can contain tokens. The operator can list it in Extra"},
 	}
 }
 
@@ -532,13 +537,13 @@ func (p *plan) proc(options string) {
 	p.add(wire.Mount{Kind: wire.MountMaskOthers, Source: strings.Join(procNames(), " "), Target: p.prefix + "/proc"})
 }
 
-// procReadOnly are the writable parts of /proc that stay visible read-only, whoever owns them.
-// sysrq-trigger is neither here nor in procMasks: the agent's mask refuses writes, and a runtime's
-// mask, which is /dev/null, would silently accept a command. Without a mask only the host's root
-// can open it, and no process in a user namespace is that.
+// procReadOnly are the writable parts of /proc that stay visible read-only, regardless of their
+// owner. sysrq-trigger is neither here nor in procMasks: the agent's mask refuses writes, and a
+// runtime's mask, which is /dev/null, would silently accept a command. Without a mask only the
+// host's root can open it, and no process in a user namespace has that uid.
 func procReadOnly() []row {
 	return []row{
-		{"/proc/sys", "the kernel's switches, core_pattern among them; libc, Node and BEAM read a few"},
+		{"/proc/sys", "kernel settings such as core_pattern; libc, Node and BEAM read a few"},
 	}
 }
 
@@ -554,13 +559,13 @@ func procShown() []row {
 		{"/proc/sys", "settings that libc, Node and BEAM read; read-only"},
 		{"/proc/sysvipc", "the sandbox's own IPC namespace, for ipcs"},
 		{"/proc/cpuinfo", "the processors' features and number: OpenSSL, NumPy, Node's os.cpus"},
-		{"/proc/meminfo", "free memory, by which free, Node and the JVM size their heaps"},
+		{"/proc/meminfo", "free memory: free; Node and the JVM derive their heap size from it"},
 		{"/proc/stat", "times of the processors and of boot: ps, top, Node's os.cpus"},
 		{"/proc/loadavg", "os.getloadavg, make -l"},
 		{"/proc/uptime", "uptime, ps"},
-		{"/proc/version", "the release, which uname tells as well"},
-		{"/proc/dma", "a line that is the same on every PC"},
-		{"/proc/execdomains", "a line that is the same on every Linux"},
+		{"/proc/version", "the release, which uname reports too"},
+		{"/proc/dma", "the same line on every PC"},
+		{"/proc/execdomains", "the same line on every Linux"},
 	}
 }
 
@@ -570,64 +575,64 @@ func procShown() []row {
 func procMasks() []row {
 	return []row{
 		{"/proc/acpi", "the host's hardware; older kernels take commands there"},
-		{"/proc/allocinfo", "the kernel's memory, by the line of its source that took it"},
+		{"/proc/allocinfo", "the kernel's memory by source line of the allocation"},
 		{"/proc/asound", "the host's sound cards"},
 		{"/proc/bootconfig", "as cmdline"},
-		{"/proc/buddyinfo", "free pages of the host, by which neighbours are timed"},
+		{"/proc/buddyinfo", "free pages of the host, a timing side channel"},
 		{"/proc/bus", "PCI and USB devices, with their registers"},
-		{"/proc/cgroups", "how many control groups, and so sandboxes, the host has"},
-		{"/proc/cmdline", "how the host was started, at times with keys in it"},
-		{"/proc/config.gz", "which of the kernel's holes are compiled in"},
+		{"/proc/cgroups", "the number of control groups, and so of sandboxes"},
+		{"/proc/cmdline", "boot parameters, sometimes with keys"},
+		{"/proc/config.gz", "kernel configuration, which helps to select an exploit"},
 		{"/proc/consoles", "the host's consoles"},
-		{"/proc/crypto", "which ciphers are loaded, and how often each is used"},
-		{"/proc/devices", "the drivers that are loaded"},
+		{"/proc/crypto", "loaded ciphers and their use counts"},
+		{"/proc/devices", "the loaded drivers"},
 		{"/proc/device-tree", "the host's hardware"},
-		{"/proc/diskstats", "what the neighbours read and write"},
-		{"/proc/driver", "state and switches of drivers"},
-		{"/proc/dynamic_debug", "switches of the kernel's log"},
+		{"/proc/diskstats", "disk activity of neighbours"},
+		{"/proc/driver", "state and settings of drivers"},
+		{"/proc/dynamic_debug", "settings of the kernel's log"},
 		{"/proc/fb", "the host's screens"},
-		{"/proc/filesystems", "the file systems that are loaded"},
+		{"/proc/filesystems", "the loaded file systems"},
 		{"/proc/fs", "internals of the host's file systems, by device"},
-		{"/proc/interrupts", "counts fine enough to time a neighbour's keystrokes"},
-		{"/proc/iomem", "where the kernel lies in memory"},
-		{"/proc/ioports", "the machine's ports"},
-		{"/proc/irq", "where interrupts go"},
+		{"/proc/interrupts", "interrupt counts, which reveal the timing of keystrokes"},
+		{"/proc/iomem", "physical addresses of the kernel"},
+		{"/proc/ioports", "I/O ports of the machine"},
+		{"/proc/irq", "routing of interrupts"},
 		{"/proc/kallsyms", "the kernel's symbols"},
 		{"/proc/kcore", "the host's memory"},
 		{"/proc/key-users", "as keys"},
 		{"/proc/keys", "keyrings are not namespaced"},
 		{"/proc/kmsg", "the kernel's log"},
-		{"/proc/kpagecgroup", "which cgroup a physical page is of"},
-		{"/proc/kpagecount", "physical pages, the map for row hammer"},
+		{"/proc/kpagecgroup", "the cgroup of each physical page"},
+		{"/proc/kpagecount", "physical pages, which help row-hammer attacks"},
 		{"/proc/kpageflags", "as kpagecount"},
-		{"/proc/latency_stats", "where other processes wait"},
+		{"/proc/latency_stats", "wait addresses of other processes"},
 		{"/proc/lock_stat", "as lockdep"},
 		{"/proc/lockdep", "addresses in the kernel"},
 		{"/proc/lockdep_chains", "as lockdep"},
 		{"/proc/lockdep_stats", "as lockdep"},
 		{"/proc/locks", "file locks, with devices and inodes of the host"},
 		{"/proc/mdstat", "the host's disks"},
-		{"/proc/misc", "the drivers that are loaded"},
-		{"/proc/modules", "what is loaded, and where"},
-		{"/proc/mtrr", "memory types; it takes commands"},
-		{"/proc/pagetypeinfo", "the state of the kernel's allocator, for those who groom it"},
+		{"/proc/misc", "the loaded drivers"},
+		{"/proc/modules", "loaded modules and their addresses"},
+		{"/proc/mtrr", "memory types; it accepts commands"},
+		{"/proc/pagetypeinfo", "the state of the kernel's allocator, which heap exploits need"},
 		{"/proc/partitions", "the host's disks"},
-		{"/proc/pressure", "how long the host's processes wait: a neighbour's load, by the microsecond"},
+		{"/proc/pressure", "stall times of the host's processes: neighbours' load in microseconds"},
 		{"/proc/sched_debug", "every process of the host, on older kernels"},
-		{"/proc/schedstat", "what every processor of the host does, by the nanosecond"},
-		{"/proc/scsi", "the host's disks; it takes commands"},
+		{"/proc/schedstat", "run times of every processor of the host, in nanoseconds"},
+		{"/proc/scsi", "the host's disks; it accepts commands"},
 		{"/proc/slabinfo", "as pagetypeinfo"},
 		{"/proc/softirqs", "as interrupts"},
 		{"/proc/swaps", "the host's disks"},
-		{"/proc/timer_list", "addresses in the kernel and what others wait for"},
+		{"/proc/timer_list", "kernel addresses and timers of other processes"},
 		{"/proc/timer_stats", "as timer_list, on older kernels"},
-		{"/proc/tty", "the host's terminals and what goes over its serial lines"},
+		{"/proc/tty", "the host's terminals and byte counts of serial lines"},
 		{"/proc/vmallocinfo", "addresses in the kernel"},
 		{"/proc/vmcore", "the memory of a kernel that crashed"},
-		{"/proc/vmstat", "some 200 counters of the host's memory, by which neighbours are timed"},
+		{"/proc/vmstat", "some 200 counters of the host's memory, a timing side channel"},
 		{"/proc/xen", "the hypervisor"},
 		{"/proc/zoneinfo", "as buddyinfo, by processor"},
-		{bootID, "it identifies the host; where the agent builds the root, the sandbox has one of its own"},
+		{bootID, "it identifies the host; if the agent builds the root, the sandbox has its own"},
 	}
 }
 
@@ -653,11 +658,11 @@ func procNames() []string {
 func forbiddenExtra() []row {
 	return []row{
 		{"/proc", "it shows the host's processes"},
-		{"/sys", "it holds the host's switches"},
-		{"/dev", "it holds the host's devices"},
-		{"/run", "it holds sockets through which the host is commanded"},
-		{"/var/run", "it is /run by its old name"},
-		{"/boot", "it holds the kernel, its symbols and the boot loader's password"},
+		{"/sys", "it contains kernel settings"},
+		{"/dev", "it contains the host's devices"},
+		{"/run", "it contains control sockets of the host"},
+		{"/var/run", "it is the old name of /run"},
+		{"/boot", "it contains the kernel, its symbols and the boot loader's password"},
 		{"/root", "it is the administrator's home"},
 		{"/tmp", "it is the sandbox's own"},
 		{"/var/tmp", "it is the sandbox's own"},
@@ -665,16 +670,16 @@ func forbiddenExtra() []row {
 		{"/etc/mtab", "the sandbox has its own"},
 		{"/etc/passwd", "the sandbox has its own"},
 		{"/etc/group", "the sandbox has its own"},
-		{"/etc/shadow", "it holds password hashes"},
-		{"/etc/gshadow", "it holds password hashes"},
-		{"/etc/ssh", "it holds the host's keys"},
-		{"/etc/ssl/private", "it holds the host's keys"},
-		{"/etc/pki/tls/private", "it holds the host's keys"},
-		{"/etc/letsencrypt", "it holds the host's keys"},
-		{"/etc/sudoers", "it tells who may become root, and how"},
-		{"/etc/sudoers.d", "it tells who may become root, and how"},
-		{"/etc/docker", "it holds the container engine's keys"},
-		{"/etc/kubernetes", "it holds the cluster's keys"},
+		{"/etc/shadow", "it contains password hashes"},
+		{"/etc/gshadow", "it contains password hashes"},
+		{"/etc/ssh", "it contains the host's keys"},
+		{"/etc/ssl/private", "it contains the host's keys"},
+		{"/etc/pki/tls/private", "it contains the host's keys"},
+		{"/etc/letsencrypt", "it contains the host's keys"},
+		{"/etc/sudoers", "it lists who may become root"},
+		{"/etc/sudoers.d", "it lists who may become root"},
+		{"/etc/docker", "it contains the container engine's keys"},
+		{"/etc/kubernetes", "it contains the cluster's keys"},
 	}
 }
 
@@ -699,7 +704,7 @@ func CheckExtra(p string) error {
 			return bad(r.path + ": " + r.why)
 		}
 		if beneath(r.path, p) {
-			return bad("it holds " + r.path + ": " + r.why)
+			return bad("it contains " + r.path + ": " + r.why)
 		}
 	}
 	for _, r := range maskedHostDirs() {

@@ -13,7 +13,7 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/agent/wire"
 )
 
-// mergedHost is a host whose /bin and the like are links into /usr.
+// mergedHost is a host whose /bin etc. are links into /usr.
 func mergedHost() HostRootOptions {
 	return HostRootOptions{
 		Dirs: []HostDir{{"/usr", ""}, {"/bin", "usr/bin"}, {"/sbin", "usr/sbin"}, {"/lib", "usr/lib"}, {"/lib64", "/usr/lib64"}, {"/usr/local/etc", ""}},
@@ -33,7 +33,7 @@ func oldHost() HostRootOptions {
 	}
 }
 
-// A host without "python" has one in its sandboxes, and without python3 none.
+// Sandboxes have "python" if the host has python3, even if the host has no "python".
 func TestPythonLink(t *testing.T) {
 	for python, want := range map[string]bool{"/usr/bin/python3": true, "": false} {
 		o := mergedHost()
@@ -63,7 +63,7 @@ func TestHostRootGolden(t *testing.T) {
 	}
 }
 
-// planText is a plan for people: a line a step.
+// planText prints a plan, one step per line.
 func planText(steps []wire.Mount) string {
 	var b strings.Builder
 	for _, m := range steps {
@@ -113,9 +113,9 @@ func flagText(f uint32) string {
 	return " " + strings.Join(words, ",")
 }
 
-// checkPlan holds a plan against what every plan promises.
+// checkPlan checks a plan against the invariants of all plans.
 func checkPlan(o HostRootOptions, steps []wire.Mount) error {
-	made := map[string]bool{"/": true} // what exists in the tree that is built
+	made := map[string]bool{"/": true} // the paths that exist in the new root
 	links := map[string]bool{}
 	for i, m := range steps {
 		if !path.IsAbs(m.Target) || path.Clean(m.Target) != m.Target {
@@ -165,8 +165,8 @@ func checkPlan(o HostRootOptions, steps []wire.Mount) error {
 	return nil
 }
 
-// checkInner: what is shown elsewhere honours no setuid and no devices, and the layers
-// of the overlay are shown by that alone.
+// checkInner: a directory that is mounted a second time is nosuid and nodev, and the layers of the
+// overlay are visible only through the overlay.
 func checkInner(m wire.Mount) error {
 	if m.Flags&wire.MountNoSuid == 0 || m.Flags&wire.MountNoDev == 0 {
 		return fmt.Errorf("%s honours setuid, or devices work in it", m.Target)
@@ -179,8 +179,8 @@ func checkInner(m wire.Mount) error {
 	return nil
 }
 
-// checkBind: whatever comes from the host is read-only and without setuid, and
-// nothing comes from a place that is private to somebody.
+// checkBind: everything from the host is read-only and nosuid, and nothing comes from a private
+// directory of a user.
 func checkBind(o HostRootOptions, m wire.Mount) error {
 	if m.Source != m.Target {
 		return fmt.Errorf("%s of the host appears as %s", m.Source, m.Target)
@@ -226,7 +226,7 @@ func TestHostRootKeepsItsPromises(t *testing.T) {
 	})
 }
 
-// drawOptions makes any host that HostRoot accepts.
+// drawOptions returns any host that HostRoot accepts.
 func drawOptions(t *rapid.T) HostRootOptions {
 	o := HostRootOptions{
 		Dirs:   []HostDir{{"/usr", ""}},
@@ -262,13 +262,13 @@ func drawOptions(t *rapid.T) HostRootOptions {
 	return o
 }
 
-// TestHostRootBounds: the one writable file system is as large as the limits and
-// what is on it before programs run, and nothing else is writable and without a bound.
+// TestHostRootBounds: the size of the one writable file system is that of the limits plus that of
+// its initial files, and no other file system is writable without a bound.
 func TestHostRootBounds(t *testing.T) {
 	plain := func(o *HostRootOptions) {}
-	// The root; bin, etc, home, home/user, lib, lib64, opt, run, sbin, srv, tmp, usr, var, var/run, var/tmp;
-	// dev with six devices, five links and pts and shm; proc with etc and shm, the empty file that masks show;
-	// lower; upper and four directories in it, work with two inodes.
+	// The root; bin, etc, home, home/user, lib, lib64, opt, run, sbin, srv, tmp, usr, var, var/run,
+	// var/tmp; dev with six devices, five links and pts and shm; proc with etc and shm, the empty
+	// file that masks show; lower; upper and four directories in it, work with two inodes.
 	const own, local = 1 + 15 + 14 + 3 + 1, 1 + 5 + 3
 	for _, tt := range []struct {
 		disk, inodes         int64
@@ -311,8 +311,8 @@ func TestHostRootBounds(t *testing.T) {
 	}
 }
 
-// TestHostRootOwners: with one id in the namespace no other id is used; with a
-// range, programs own the places that are for them and nothing else.
+// TestHostRootOwners: with one id in the namespace no other id is used; with a range, programs own
+// exactly their own directories.
 func TestHostRootOwners(t *testing.T) {
 	theirs := []string{"/proc/etc", "/home", "/home/user", "/opt", "/run", "/srv", "/var"}
 	for _, ranged := range []bool{true, false} {
@@ -407,7 +407,7 @@ func TestCheckExtra(t *testing.T) {
 	}
 }
 
-// TestRowsSayWhy: every row of every table has a reason, and none stands twice.
+// TestRowsSayWhy: every row of every table has a reason, and no row occurs twice.
 func TestRowsSayWhy(t *testing.T) {
 	for name, rows := range map[string][]row{
 		"hostDirs": hostDirs(), "localRows": localRows(), "programMasks": maskedHostDirs(), "etcRows": etcRows(), "deviceRows": deviceRows(),
@@ -441,9 +441,9 @@ func TestRowsSayWhy(t *testing.T) {
 	}
 }
 
-// TestMasksCoverOthers: what runc and Docker mask or make read-only in /proc is
-// masked or read-only here. sysrq-trigger is explained at procReadOnly; the
-// rest of their lists lies in /sys, which does not exist.
+// TestMasksCoverOthers: the files of /proc that runc and Docker mask or make read-only are masked
+// or read-only here. procReadOnly explains sysrq-trigger. The rest of their lists is in /sys, which
+// does not exist here.
 func TestMasksCoverOthers(t *testing.T) {
 	held := append(procMasks(), procReadOnly()...)
 	for _, p := range []string{"/proc/acpi", "/proc/asound", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats", "/proc/timer_list",
@@ -454,8 +454,8 @@ func TestMasksCoverOthers(t *testing.T) {
 	}
 }
 
-// TestProcIsAllowed: of /proc the plans show what procShown names, whatever the
-// host has, and a boot id that is not the host's.
+// TestProcIsAllowed: on every host, plans show the files of procShown and no others of /proc, and a
+// boot id that is not the host's.
 func TestProcIsAllowed(t *testing.T) {
 	const id = "01234567-89ab-4cde-8f01-23456789abcd"
 	host, image := mergedHost(), someImage()

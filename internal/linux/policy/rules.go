@@ -44,38 +44,38 @@ func fileRules() []Rule {
 		{Names: []string{"open", "openat", "openat2", "creat", "close", "close_range"},
 			Action: Allow, Why: "opening files: every program; the agent resolves paths with openat2, and libraries close descriptors before exec with close_range"},
 		{Names: []string{"stat", "fstat", "lstat", "newfstatat", "statx", "statfs", "fstatfs", "access", "faccessat", "faccessat2", "readlink", "readlinkat"},
-			Action: Allow, Why: "asking about files: every program; faccessat2 and statx are what current libc uses"},
+			Action: Allow, Why: "metadata of files: every program; current libc uses faccessat2 and statx"},
 		{Names: []string{"getdents", "getdents64", "getcwd", "chdir", "fchdir", "mkdir", "mkdirat", "rmdir"},
 			Action: Allow, Why: "directories: every program"},
 		{Names: []string{"rename", "renameat", "renameat2", "link", "linkat", "symlink", "symlinkat", "unlink", "unlinkat"},
 			Action: Allow, Why: "names: every program that writes files, and the agent's file operations"},
 		{Names: []string{"truncate", "ftruncate", "fallocate", "copy_file_range", "sendfile", "readahead", "fadvise64"},
-			Action: Allow, Why: "contents: cp, tar, Node's fs.copyFile and Python's shutil, each with its own favourite"},
+			Action: Allow, Why: "contents: cp, tar, Node's fs.copyFile and Python's shutil use different ones"},
 		{Names: []string{"fsync", "fdatasync", "sync_file_range"},
-			Action: Allow, Why: "databases and editors; the files are in memory, so nothing is written anywhere"},
+			Action: Allow, Why: "databases and editors; the files are in memory, so no disk is written"},
 		{Names: []string{"sync", "syncfs"},
-			Action: Skip, Why: "would make the host write out its disks, which neighbours feel; nothing of a sandbox is on a disk, so doing nothing is enough"},
+			Action: Skip, Why: "would make the host write all dirty pages to its disks, which slows down neighbours; files of a sandbox are in memory, so no effect is the right effect"},
 		{Names: []string{"chmod", "fchmod", "fchmodat", "fchmodat2", "chown", "fchown", "lchown", "fchownat", "utime", "utimes", "futimesat", "utimensat", "umask"},
 			Action: Allow, Why: "modes, owners and times: tar, cp, install and the agent; without capabilities a program changes only its own"},
 		{Names: []string{"getxattr", "lgetxattr", "fgetxattr", "getxattrat", "setxattr", "lsetxattr", "fsetxattr", "setxattrat",
 			"listxattr", "llistxattr", "flistxattr", "listxattrat", "removexattr", "lremovexattr", "fremovexattr", "removexattrat"},
-			Action: Allow, Why: "extended attributes: cp -a, tar, Python's shutil.copystat; the kernel keeps the trusted and security ones to itself"},
+			Action: Allow, Why: "extended attributes: cp -a, tar, Python's shutil.copystat; trusted.* and security.* need capabilities"},
 		{Names: []string{"fcntl", "flock", "dup", "dup2", "dup3", "pipe", "pipe2"},
 			Action: Allow, Why: "descriptors: every shell"},
 		{Names: []string{"ioctl"}, Args: []Cond{{Arg: 1, In: []uint32{ioctlTIOCSTI, ioctlTIOCLINUX, ioctlTIOCSETD}}},
-			Action: Errno(errPerm), Why: "TIOCSTI and TIOCLINUX type into a terminal as if the operator did; TIOCSETD loads line disciplines, a module with every one. The kernel looks at 32 bits"},
-		{Names: []string{"ioctl"}, Action: Allow, Why: "terminals, sockets, FIONREAD: every program; devices are few and Landlock names them"},
+			Action: Errno(errPerm), Why: "TIOCSTI and TIOCLINUX put input into a terminal; TIOCSETD loads line disciplines, each a kernel module. The kernel uses 32 bits of the request"},
+		{Names: []string{"ioctl"}, Action: Allow, Why: "terminals, sockets, FIONREAD: every program; there are few devices, and Landlock limits their ioctls"},
 		{Names: []string{"mknod"}, Args: []Cond{{Arg: 1, Mask: modeType, In: []uint32{0, modeFIFO, modeRegular, modeSocket}}},
 			Action: Allow, Why: "mkfifo of older libraries; no devices"},
-		{Names: []string{"mknod"}, Action: Errno(errPerm), Why: "devices and anything that is no file type"},
+		{Names: []string{"mknod"}, Action: Errno(errPerm), Why: "devices and invalid file types"},
 		{Names: []string{"mknodat"}, Args: []Cond{{Arg: 2, Mask: modeType, In: []uint32{0, modeFIFO, modeRegular, modeSocket}}},
 			Action: Allow, Why: "mkfifo; no devices"},
-		{Names: []string{"mknodat"}, Action: Errno(errPerm), Why: "devices and anything that is no file type"},
+		{Names: []string{"mknodat"}, Action: Errno(errPerm), Why: "devices and invalid file types"},
 		{Names: []string{"inotify_init", "inotify_init1", "inotify_add_watch", "inotify_rm_watch"},
 			Action: Allow, Why: "Node's fs.watch, watchdog, tail -f; bounded per user namespace"},
-		{Names: []string{"name_to_handle_at"}, Action: Allow, Why: "systemd's libraries and find compare mounts by it; the other half, open_by_handle_at, is refused"},
-		{Names: []string{"statmount", "listmount"}, Action: Allow, Why: "what /proc/self/mountinfo tells, for newer libmount"},
-		{Names: []string{"cachestat", "mincore"}, Action: Allow, Why: "databases ask what is cached; the kernel answers for files one may write only"},
+		{Names: []string{"name_to_handle_at"}, Action: Allow, Why: "systemd's libraries and find compare mounts with it; its counterpart open_by_handle_at is refused"},
+		{Names: []string{"statmount", "listmount"}, Action: Allow, Why: "the content of /proc/self/mountinfo, for newer libmount"},
+		{Names: []string{"cachestat", "mincore"}, Action: Allow, Why: "databases query the page cache; the kernel answers only for files that the caller may write"},
 	}
 }
 
@@ -92,9 +92,9 @@ func memoryRules() []Rule {
 		{Names: []string{"remap_file_pages"}, Action: Allow, Why: "old databases; the kernel emulates it with plain mappings"},
 		{Names: []string{"membarrier"}, Action: Allow, Why: "V8, BEAM, .NET and liburcu order memory by it"},
 		{Names: []string{"arch_prctl"}, Action: Allow, Why: "thread-local storage: every program on amd64"},
-		{Names: []string{"memfd_secret"}, Action: Errno(errNoSys), Why: "each page it takes splits the host kernel's own large mappings for good; most kernels have it switched off"},
+		{Names: []string{"memfd_secret"}, Action: Errno(errNoSys), Why: "each page permanently splits large mappings of the host kernel; most kernels disable the call"},
 		{Names: []string{"get_mempolicy", "set_mempolicy", "set_mempolicy_home_node", "mbind", "migrate_pages", "move_pages"},
-			Action: Errno(errNoSys), Why: "where memory lies is the host's business; libnuma then takes the machine for one without NUMA, where EPERM makes it complain"},
+			Action: Errno(errNoSys), Why: "only the host places memory on NUMA nodes; on ENOSYS libnuma assumes a machine without NUMA, on EPERM it prints a warning"},
 	}
 }
 
@@ -102,7 +102,7 @@ func memoryRules() []Rule {
 func countedRules() []Rule {
 	return []Rule{
 		{Names: []string{"madvise"}, Action: Allow, Why: "memory: every allocator"},
-		{Names: []string{"splice", "tee", "vmsplice"}, Action: Allow, Why: "contents, by way of pipes: cat, Go's io.Copy"},
+		{Names: []string{"splice", "tee", "vmsplice"}, Action: Allow, Why: "copying through pipes: cat, Go's io.Copy"},
 		{Names: []string{"memfd_create"}, Action: Allow, Why: "BEAM and other just-in-time compilers map code twice through it; the memory cgroup counts it"},
 		{Names: sysvCalls(), Action: Allow, Why: "System V IPC: PostgreSQL, fakeroot; the sandbox has an IPC namespace of its own and the memory cgroup counts it"},
 	}
@@ -112,12 +112,12 @@ func countedRules() []Rule {
 func uncountedRules() []Rule {
 	return []Rule{
 		{Names: []string{"madvise"}, Args: []Cond{{Arg: 2, In: []uint32{madvPageOut}}},
-			Action: Errno(errInval), Why: "MADV_PAGEOUT puts shared memory into swap, where no process shows it; EINVAL is what a kernel without it says"},
+			Action: Errno(errInval), Why: "MADV_PAGEOUT puts shared memory into swap, where /proc shows it for no process; a kernel without it answers EINVAL"},
 		{Names: []string{"madvise"}, Action: Allow, Why: "memory: every allocator"},
-		{Names: []string{"splice", "tee", "vmsplice"}, Action: Errno(errInval), Why: "a pipe then holds pages, whole huge ones too, after the process has given them up; EINVAL is the answer for a file that cannot do it, and programs copy then"},
+		{Names: []string{"splice", "tee", "vmsplice"}, Action: Errno(errInval), Why: "the pipe keeps the pages, huge ones too, after the process has unmapped them; EINVAL is the answer for an unsupported file, after which programs copy with read and write"},
 		{Names: []string{"setsockopt"}, Args: []Cond{{Arg: 1, In: []uint32{solSocket}}, {Arg: 2, In: []uint32{soSndBuf, soRcvBuf}}},
-			Action: Skip, Why: "the watchdog counts for each socket what its buffers can hold; the kernel gives less than was asked for without an error, too"},
-		{Names: []string{"memfd_create"}, Action: Errno(errNoSys), Why: "its pages may be nobody's and so escape the watchdog; libraries fall back to a file in /dev/shm or /tmp, which Disk bounds"},
+			Action: Skip, Why: "the watchdog counts for each socket the size of its buffers; the kernel too silently reduces a request"},
+		{Names: []string{"memfd_create"}, Action: Errno(errNoSys), Why: "its pages may be mapped by no process and so escape the watchdog; libraries fall back to a file in /dev/shm or /tmp, which Disk bounds"},
 		{Names: sysvCalls(), Action: Errno(errNoSys), Why: "segments, queues and semaphores outlive the processes that made them and escape the watchdog; a kernel without System V IPC answers the same"},
 	}
 }
@@ -131,8 +131,8 @@ func processRules() []Rule {
 	return []Rule{
 		{Names: []string{"clone"}, Args: []Cond{{Arg: 0, Mask: cloneNewAny, In: []uint32{0}}},
 			Action: Allow, Why: "threads and processes: every program; without a new namespace"},
-		{Names: []string{"clone"}, Action: Errno(errPerm), Why: "a new user namespace would give capabilities back, and with them most of the kernel. CLONE_NEWTIME cannot be asked for here: its bit is part of the signal"},
-		{Names: []string{"clone3"}, Action: Errno(errNoSys), Why: "its flags are in memory, where a filter cannot look; libc falls back to clone"},
+		{Names: []string{"clone"}, Action: Errno(errPerm), Why: "a new user namespace would give capabilities, and with them access to most of the kernel. CLONE_NEWTIME cannot be requested here: its bit is part of the signal"},
+		{Names: []string{"clone3"}, Action: Errno(errNoSys), Why: "its flags are in memory, which a filter cannot read; libc falls back to clone"},
 		{Names: []string{"fork", "vfork", "execve", "execveat"}, Action: Allow, Why: "starting programs: every shell, and the agent"},
 		{Names: []string{"exit", "exit_group", "wait4", "waitid"}, Action: Allow, Why: "ends of processes: every program, and the agent"},
 		{Names: []string{"kill", "tkill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo", "pidfd_open", "pidfd_send_signal", "process_mrelease"},
@@ -145,21 +145,21 @@ func processRules() []Rule {
 			Action: Allow, Why: "process groups and sessions: every shell"},
 		{Names: []string{"sched_yield", "sched_getaffinity", "sched_setaffinity", "sched_getparam", "sched_setparam", "sched_getscheduler", "sched_setscheduler",
 			"sched_getattr", "sched_setattr", "sched_get_priority_max", "sched_get_priority_min", "sched_rr_get_interval", "getpriority", "setpriority", "ioprio_get", "ioprio_set", "getcpu"},
-			Action: Allow, Why: "counting processors (nproc, os.cpus) and being nicer; real-time classes need RLIMIT_RTPRIO, which is 0"},
+			Action: Allow, Why: "counting processors (nproc, os.cpus) and lowering the priority; real-time classes need RLIMIT_RTPRIO, which is 0"},
 		{Names: []string{"prctl"}, Args: []Cond{{Arg: 0, In: []uint32{prctlSchedCore}}},
-			Action: Errno(errInval), Why: "PR_SCHED_CORE keeps everyone else off the sibling processors, beyond any quota; EINVAL is what a kernel without it says"},
+			Action: Errno(errInval), Why: "PR_SCHED_CORE keeps all other processes off the sibling processors, beyond any quota; a kernel without it answers EINVAL"},
 		{Names: []string{"prctl"}, Args: []Cond{{Arg: 0, In: []uint32{prctlSetSpeculation}}},
-			Action: Errno(errPerm), Why: "PR_SET_SPECULATION_CTRL: the operator decides on speculation, and a flush of the cache at every switch is paid by neighbours; EPERM is what the kernel says of a forced state. PR_GET_SPECULATION_CTRL asks"},
+			Action: Errno(errPerm), Why: "PR_SET_SPECULATION_CTRL: the operator decides on speculation, and a cache flush at every context switch slows down neighbours; the kernel answers EPERM for a forced state. PR_GET_SPECULATION_CTRL is allowed"},
 		{Names: []string{"prctl"}, Action: Allow, Why: "thread names, parent-death signals, no_new_privs: most programs"},
-		{Names: []string{"seccomp"}, Action: Allow, Why: "a browser or a sandbox within adds filters; they can only take away"},
+		{Names: []string{"seccomp"}, Action: Allow, Why: "browsers and nested sandboxes add filters, which can only remove rights"},
 		{Names: []string{"landlock_create_ruleset", "landlock_add_rule", "landlock_restrict_self"},
 			Action: Allow, Why: "the agent puts programs into their Landlock domain, and programs may restrict themselves further"},
-		{Names: []string{"ptrace"}, Action: Allow, Why: "gdb, strace and leak sanitizers. Since Linux 4.8, older than anything the agent runs on, the filter runs after the tracer; " +
-			"the agent is undumpable, another user's where there is a range of ids, and outside the programs' Landlock domain"},
+		{Names: []string{"ptrace"}, Action: Allow, Why: "gdb, strace and leak sanitizers. Since Linux 4.8, which is older than all supported kernels, the filter runs after the tracer; " +
+			"the agent is undumpable, has another uid if the sandbox has a range of ids, and is outside the programs' Landlock domain"},
 		{Names: []string{"personality"}, Args: []Cond{{Arg: 0, In: []uint32{0, persLinux32, persUname26, persLinux32 | persUname26, persQuery}}},
-			Action: Allow, Why: "asking, and looking like an older or a 32-bit machine (setarch)"},
-		{Names: []string{"personality"}, Action: Errno(errPerm), Why: "other values switch off protections: READ_IMPLIES_EXEC, ADDR_NO_RANDOMIZE, MMAP_PAGE_ZERO"},
-		{Names: []string{"uprobe", "uretprobe"}, Action: Allow, Why: "no program makes it: the kernel's own trampoline does when the operator traces the process; refused, the traced program would crash"},
+			Action: Allow, Why: "querying, and the UTS personality of an older or a 32-bit machine (setarch)"},
+		{Names: []string{"personality"}, Action: Errno(errPerm), Why: "other values disable protections: READ_IMPLIES_EXEC, ADDR_NO_RANDOMIZE, MMAP_PAGE_ZERO"},
+		{Names: []string{"uprobe", "uretprobe"}, Action: Allow, Why: "made by the kernel's own trampoline when the operator traces the process; if it were refused, the traced program would crash"},
 	}
 }
 
@@ -177,26 +177,26 @@ func socketRules() []Rule {
 		{Names: []string{"socket"}, Args: []Cond{inet, kind(sockDgram), protocol(0, protoUDP)},
 			Action: Allow, Why: "UDP on the loopback; libc also asks for its own address with it"},
 		{Names: []string{"socket"}, Args: []Cond{inet, kind(sockRaw, sockPacket)},
-			Action: Errno(errPerm), Why: "raw packets; EPERM is what ping expects without the capability. SOCK_PACKET with an internet family is an old name of AF_PACKET"},
+			Action: Errno(errPerm), Why: "raw packets; ping expects EPERM without the capability. SOCK_PACKET with an internet family is an old name of AF_PACKET"},
 		{Names: []string{"socket"}, Args: []Cond{inet},
 			Action: Errno(errProtoNoSupport), Why: "MPTCP, SCTP, DCCP, UDP-Lite, SMC, ICMP: each loads a module; programs (Go's listeners ask for MPTCP) fall back on this answer"},
 		{Names: []string{"socket"}, Args: []Cond{{Arg: 0, In: []uint32{afNetlink}}, protocol(netlinkRoute)},
 			Action: Allow, Why: "getaddrinfo, if_nameindex and Node's os.networkInterfaces list addresses; changing them needs a capability"},
 		{Names: []string{"socket"}, Args: []Cond{{Arg: 0, In: []uint32{afNetlink}}},
-			Action: Errno(errProtoNoSupport), Why: "netfilter, audit, xfrm, crypto and other ways into the kernel; this is what a kernel without them says"},
-		{Names: []string{"socket"}, Action: Errno(errAFNoSupport), Why: "VSOCK reaches the hypervisor, PACKET the wire, ALG and KEY the kernel's cryptography; the rest are modules nobody needs"},
+			Action: Errno(errProtoNoSupport), Why: "netfilter, audit, xfrm, crypto and other interfaces of the kernel; the answer is that of a kernel without them"},
+		{Names: []string{"socket"}, Action: Errno(errAFNoSupport), Why: "VSOCK reaches the hypervisor, PACKET the wire, ALG and KEY the kernel's cryptography; programs need none of the other families"},
 		{Names: []string{"socketpair"}, Args: []Cond{{Arg: 0, In: []uint32{afUnix}}}, Action: Allow, Why: "BEAM, Node's child processes, asyncio"},
-		{Names: []string{"socketpair"}, Action: Errno(errAFNoSupport), Why: "makes sockets of the family before it finds out that it cannot pair them"},
+		{Names: []string{"socketpair"}, Action: Errno(errAFNoSupport), Why: "creates sockets of the family before it fails to pair them"},
 		{Names: []string{"bind", "listen", "accept", "accept4", "connect", "shutdown", "getsockname", "getpeername", "getsockopt"},
 			Action: Allow, Why: "servers and clients"},
 		{Names: []string{"sendto", "sendmmsg"}, Args: []Cond{{Arg: 3, Mask: msgOOB, In: []uint32{msgOOB}}},
-			Action: Errno(errNotSupp), Why: "MSG_OOB: out-of-band bytes of UNIX sockets gave an attacker the kernel's memory (CVE-2025-38236), and a filter cannot see the socket's family. Of TCP only telnet and FTP's abort use it. EOPNOTSUPP is what a kernel without it says. Receiving needs no row: nothing can be sent"},
+			Action: Errno(errNotSupp), Why: "MSG_OOB: out-of-band bytes of UNIX sockets gave an attacker the kernel's memory (CVE-2025-38236), and a filter cannot see the socket's family. Of TCP only telnet and FTP's abort use it. A kernel without it answers EOPNOTSUPP. Receiving needs no row, because no such byte can be sent"},
 		{Names: []string{"sendmsg"}, Args: []Cond{{Arg: 2, Mask: msgOOB, In: []uint32{msgOOB}}},
-			Action: Errno(errNotSupp), Why: "as sendto; the kernel takes the flags of this argument and not those in the message"},
+			Action: Errno(errNotSupp), Why: "as sendto; the kernel uses the flags of this argument and not those in the message"},
 		{Names: []string{"sendto", "recvfrom", "sendmsg", "recvmsg", "sendmmsg", "recvmmsg"},
 			Action: Allow, Why: "servers and clients; sendmsg and recvmsg are how the agent passes descriptors"},
 		{Names: []string{"setsockopt"}, Args: []Cond{{Arg: 1, In: []uint32{protoTCP}}, {Arg: 2, In: []uint32{tcpULP}}},
-			Action: Errno(errNoProtoOpt), Why: "upper layer protocols (TLS, ESP) in the kernel: on a loopback nobody gains by them, and attackers have; OpenSSL does it itself on this answer"},
+			Action: Errno(errNoProtoOpt), Why: "upper layer protocols (TLS, ESP) in the kernel: they have had vulnerabilities and no benefit on a loopback; OpenSSL then encrypts in user space"},
 		{Names: []string{"setsockopt"}, Action: Allow, Why: "servers and clients"},
 	}
 }
@@ -224,7 +224,7 @@ func identityRules() []Rule {
 		{Names: []string{"getuid", "geteuid", "getgid", "getegid", "getresuid", "getresgid", "getgroups", "capget"},
 			Action: Allow, Why: "asking: every program"},
 		{Names: []string{"setuid", "setgid", "setreuid", "setregid", "setresuid", "setresgid", "setgroups", "setfsuid", "setfsgid", "capset"},
-			Action: Allow, Why: "the agent becomes the sandbox's user; su and sudo fail for want of rights, not of calls"},
+			Action: Allow, Why: "the agent becomes the sandbox's user; su and sudo fail because they have no rights, not because of the filter"},
 		{Names: []string{"uname", "sysinfo", "getrandom"}, Action: Allow, Why: "every program; the host name is the sandbox's own"},
 	}
 }
@@ -235,12 +235,12 @@ func identityRules() []Rule {
 func limitRules() []Rule {
 	core := func(arg int) Cond { return Cond{Arg: arg, In: []uint32{rlimitCore}} }
 	return []Rule{
-		{Names: []string{"getrlimit", "getrusage"}, Action: Allow, Why: "asking: every shell's ulimit and time"},
-		{Names: []string{"setrlimit"}, Args: []Cond{core(0)}, Action: Skip, Why: "ulimit -c: there is no core dump before and none after; GnuPG insists on success"},
+		{Names: []string{"getrlimit", "getrusage"}, Action: Allow, Why: "reading: every shell's ulimit and time"},
+		{Names: []string{"setrlimit"}, Args: []Cond{core(0)}, Action: Skip, Why: "ulimit -c: there are no core dumps in any case; GnuPG requires success"},
 		{Names: []string{"setrlimit"}, Action: Allow, Why: "lowering limits; raising one needs a capability"},
-		{Names: []string{"prlimit64"}, Args: isNull(2), Action: Allow, Why: "asking: libc's getrlimit"},
+		{Names: []string{"prlimit64"}, Args: isNull(2), Action: Allow, Why: "reading: libc's getrlimit"},
 		{Names: []string{"prlimit64"}, Args: append([]Cond{core(1)}, isNull(3)...), Action: Skip, Why: "as setrlimit, which libc makes with this call"},
-		{Names: []string{"prlimit64"}, Args: []Cond{core(1)}, Action: Errno(errPerm), Why: "changing and asking at once cannot be answered without doing it"},
+		{Names: []string{"prlimit64"}, Args: []Cond{core(1)}, Action: Errno(errPerm), Why: "a call that changes and reads cannot be skipped, because it needs an answer"},
 		{Names: []string{"prlimit64"}, Action: Allow, Why: "the other limits: every shell, and the agent"},
 	}
 }
@@ -263,49 +263,49 @@ const (
 )
 
 // ProgramRules are the rules for programs only, in addition to Rules. They keep a program from
-// changing its tag, the hard limit of resource mark: its children inherit the tag, and the agent
+// changing its tag, the hard limit of resource: its children inherit the tag, and the agent
 // finds the processes of a program by it.
 //
 // With TagRSS, and so in gVisor, they also deny what that kernel would allow programs but Linux
 // does not.
-func ProgramRules(mark TagResource) []Rule {
+func ProgramRules(resource TagResource) []Rule {
 	eperm := Errno(errPerm)
-	marks := func(arg int) []Cond { return []Cond{{Arg: arg, In: []uint32{uint32(mark)}}} }
+	ofTag := func(arg int) []Cond { return []Cond{{Arg: arg, In: []uint32{uint32(resource)}}} }
 	rules := []Rule{
-		{Names: []string{"setrlimit"}, Args: marks(0), Action: eperm, Why: "the tag must not change"},
+		{Names: []string{"setrlimit"}, Args: ofTag(0), Action: eperm, Why: "the tag must not change"},
 		{Names: []string{"setrlimit"}, Action: Allow, Why: "Rules decides on the other limits"},
 		{Names: []string{"prlimit64"}, Args: isNull(2), Action: Allow, Why: "reading: tags are not secret"},
-		{Names: []string{"prlimit64"}, Args: marks(1), Action: eperm, Why: "the tag must not change, neither the caller's nor that of another process"},
+		{Names: []string{"prlimit64"}, Args: ofTag(1), Action: eperm, Why: "the tag must not change, neither the caller's nor that of another process"},
 		{Names: []string{"prlimit64"}, Args: []Cond{{Arg: 0, In: []uint32{0}}}, Action: Allow, Why: "the caller's own limits: every shell"},
 		{Names: []string{"prlimit64"}, Action: eperm, Why: "limits of other processes, such as the agent's, if it runs as the same user: it needs descriptors to find the processes to kill"},
 	}
-	if mark != TagRSS {
+	if resource != TagRSS {
 		return rules
 	}
 	return append(rules,
 		Rule{Names: []string{"setpriority"}, Args: []Cond{{Arg: 2, Mask: signBit, In: []uint32{signBit}}}, Action: Errno(errAcces), Why: "a priority above the default, which gVisor does not check against RLIMIT_NICE"},
-		Rule{Names: []string{"setpriority"}, Action: Allow, Why: "giving way to others"})
+		Rule{Names: []string{"setpriority"}, Action: Allow, Why: "lowering the own priority"})
 }
 
 // refusedRules are the rules of privileged calls: EPERM, as from a kernel without the capability.
 func refusedRules() []Rule {
 	eperm := Errno(errPerm)
 	return []Rule{
-		{Names: []string{"unshare", "setns"}, Action: eperm, Why: "new or other namespaces: the way to capabilities, and out"},
+		{Names: []string{"unshare", "setns"}, Action: eperm, Why: "new or other namespaces give capabilities and a way out of the sandbox"},
 		{Names: []string{"mount", "umount2", "pivot_root", "chroot", "fsopen", "fsmount", "fsconfig", "fspick", "move_mount", "open_tree", "open_tree_attr", "mount_setattr"},
-			Action: eperm, Why: "the tree of mounts is the boundary: nothing is mounted, and no mask taken off"},
-		{Names: []string{"open_by_handle_at"}, Action: eperm, Why: "opens files by number, past every directory above them"},
-		{Names: []string{"bpf", "perf_event_open", "userfaultfd"}, Action: eperm, Why: "programs in the kernel, its counters, and stopping it at will: the tools of most exploits"},
+			Action: eperm, Why: "the mounts are part of the boundary: programs add none and remove no mask"},
+		{Names: []string{"open_by_handle_at"}, Action: eperm, Why: "opens files by inode number, without checking the directories above them"},
+		{Names: []string{"bpf", "perf_event_open", "userfaultfd"}, Action: eperm, Why: "programs in the kernel, performance counters and blocked page faults: most exploits use one of them"},
 		{Names: []string{"add_key", "request_key", "keyctl"}, Action: eperm, Why: "keyrings are not namespaced and hold memory that no cgroup counts"},
-		{Names: []string{"process_vm_readv", "process_vm_writev", "process_madvise", "pidfd_getfd", "kcmp"}, Action: eperm, Why: "reaching into other processes; debuggers do with ptrace"},
+		{Names: []string{"process_vm_readv", "process_vm_writev", "process_madvise", "pidfd_getfd", "kcmp"}, Action: eperm, Why: "access to other processes; debuggers need only ptrace"},
 		{Names: []string{"kexec_load", "kexec_file_load", "init_module", "finit_module", "delete_module", "reboot"}, Action: eperm, Why: "replacing the kernel or parts of it"},
-		{Names: []string{"iopl", "ioperm"}, Action: eperm, Why: "the machine's ports"},
-		{Names: []string{"swapon", "swapoff", "acct", "quotactl", "quotactl_fd", "vhangup"}, Action: eperm, Why: "an administrator's switches"},
-		{Names: []string{"settimeofday", "clock_settime", "sethostname", "setdomainname"}, Action: eperm, Why: "the clock is the host's; the name is set before programs run"},
-		{Names: []string{"syslog"}, Action: eperm, Why: "the kernel's log tells addresses and other tenants"},
-		{Names: []string{"fanotify_init", "fanotify_mark"}, Action: eperm, Why: "watches whole mounts and can hold up their users"},
-		{Names: []string{"lsm_get_self_attr", "lsm_set_self_attr", "lsm_list_modules"}, Action: eperm, Why: "the host's security modules are its own affair"},
-		{Names: []string{"sysfs", "ustat", "uselib"}, Action: eperm, Why: "obsolete; ustat tells of devices, uselib maps libraries past the loader"},
+		{Names: []string{"iopl", "ioperm"}, Action: eperm, Why: "I/O ports of the machine"},
+		{Names: []string{"swapon", "swapoff", "acct", "quotactl", "quotactl_fd", "vhangup"}, Action: eperm, Why: "settings of the administrator"},
+		{Names: []string{"settimeofday", "clock_settime", "sethostname", "setdomainname"}, Action: eperm, Why: "the clock is shared with the host; the host name is set before programs run"},
+		{Names: []string{"syslog"}, Action: eperm, Why: "the kernel's log contains addresses and names of other tenants"},
+		{Names: []string{"fanotify_init", "fanotify_mark"}, Action: eperm, Why: "watches whole mounts and can block their users"},
+		{Names: []string{"lsm_get_self_attr", "lsm_set_self_attr", "lsm_list_modules"}, Action: eperm, Why: "configures security modules of the host"},
+		{Names: []string{"sysfs", "ustat", "uselib"}, Action: eperm, Why: "obsolete; ustat reports on devices, uselib bypasses the loader"},
 	}
 }
 
@@ -314,13 +314,13 @@ func refusedRules() []Rule {
 func absentRules() []Rule {
 	enosys := Errno(errNoSys)
 	return []Rule{
-		{Names: []string{"io_uring_setup", "io_uring_enter", "io_uring_register"}, Action: enosys, Why: "does most system calls without this filter seeing them; libuv and others fall back"},
+		{Names: []string{"io_uring_setup", "io_uring_enter", "io_uring_register"}, Action: enosys, Why: "performs most system calls without passing this filter; libuv and others fall back"},
 		{Names: []string{"io_setup", "io_destroy", "io_submit", "io_cancel", "io_getevents", "io_pgetevents"}, Action: enosys, Why: "the number of requests is one limit for the whole host (fs.aio-max-nr), which a sandbox could use up; databases fall back to threads"},
-		{Names: []string{"modify_ldt"}, Action: enosys, Why: "segments for 16-bit code, with a history of holes; kernels may lack it"},
-		{Names: []string{"file_getattr", "file_setattr", "listns", "rseq_slice_yield"}, Action: enosys, Why: "younger than any program that needs it; to be looked at when one does"},
+		{Names: []string{"modify_ldt"}, Action: enosys, Why: "segments for 16-bit code, with a history of vulnerabilities; kernels may lack it"},
+		{Names: []string{"file_getattr", "file_setattr", "listns", "rseq_slice_yield"}, Action: enosys, Why: "new calls that no program needs yet; review them when one does"},
 		{Names: []string{"set_thread_area", "get_thread_area", "epoll_ctl_old", "epoll_wait_old"}, Action: enosys, Why: "32-bit leftovers in the 64-bit table, never implemented there"},
 		{Names: []string{"_sysctl", "create_module", "get_kernel_syms", "query_module", "nfsservctl", "lookup_dcookie"}, Action: enosys, Why: "removed from the kernel"},
-		{Names: []string{"afs_syscall", "getpmsg", "putpmsg", "security", "tuxcall", "vserver"}, Action: enosys, Why: "numbers set aside for what never came"},
+		{Names: []string{"afs_syscall", "getpmsg", "putpmsg", "security", "tuxcall", "vserver"}, Action: enosys, Why: "reserved numbers that were never implemented"},
 	}
 }
 

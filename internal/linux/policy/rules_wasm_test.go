@@ -2,7 +2,7 @@ package policy
 
 import "testing"
 
-// The rules for the wasm driver make filters on both architectures.
+// The rules for the wasm driver compile on both architectures.
 func TestWasmRules(t *testing.T) {
 	for _, arch := range []string{"amd64", "arm64"} {
 		for name, rules := range map[string][]Rule{"worker": WasmWorkerRules(), "runner": WasmRunnerRules()} {

@@ -115,8 +115,8 @@ func CompileSeccompUncounted(goarch string) ([]byte, error) {
 
 // CompilePrograms returns the filter of ProgramRules, which allows every other call. The thread
 // that starts programs installs it in addition to that of Rules.
-func CompilePrograms(goarch string, mark TagResource) ([]byte, error) {
-	return compile(goarch, ProgramRules(mark), Allow)
+func CompilePrograms(goarch string, tag TagResource) ([]byte, error) {
+	return compile(goarch, ProgramRules(tag), Allow)
 }
 
 // CompileTemplate is CompileSeccomp for TemplateRules.

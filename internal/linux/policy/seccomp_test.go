@@ -26,20 +26,19 @@ var update = flag.Bool("update", false, "write the golden files anew")
 
 var goarches = []string{"amd64", "arm64"}
 
-// ruleSets are the two sets of rules a sandbox may live under.
+// ruleSets are the two sets of rules for sandboxes.
 func ruleSets() map[string][]Rule {
 	return map[string][]Rule{"counted": Rules(), "uncounted": UncountedRules()}
 }
 
-// call is one system call as the filter sees it.
+// call is one system call in the form that the filter gets.
 type call struct {
 	arch uint32
 	nr   uint32
 	args [6]uint64
 }
 
-// decide interprets the rules in the plainest way. It is what the compiled
-// program is held against.
+// decide interprets the rules without compiling them. The compiled program is compared with it.
 func decide(a arch, rules []Rule, c call) Action {
 	switch {
 	case c.arch != a.audit:
@@ -76,7 +75,7 @@ func holds(conds []Cond, args [6]uint64) bool {
 	return true
 }
 
-// machine runs a compiled program as the kernel would.
+// machine runs a compiled program like the kernel.
 type machine struct{ vm *bpf.VM }
 
 func load(t testing.TB, prog []byte) machine {
@@ -100,8 +99,8 @@ func load(t testing.TB, prog []byte) machine {
 	return machine{vm}
 }
 
-// run answers a call. The packet machine reads words as big-endian where the
-// kernel reads its own struct, so each word of the struct is written that way.
+// run returns the filter's answer to a call. The packet machine reads words as big-endian, but the
+// kernel reads its own struct, so each word of the struct is written as big-endian.
 func (m machine) run(t testing.TB, c call) Action {
 	t.Helper()
 	b := make([]byte, 0, 64)
@@ -119,9 +118,9 @@ func (m machine) run(t testing.TB, c call) Action {
 	return Action(uint32(got))
 }
 
-// argsFor returns arguments that tell apart all conditions on a call: for each
-// argument what the rules compare it with and its neighbours, with and without
-// bits beyond those that count, in all combinations.
+// argsFor returns arguments that distinguish all conditions on a call: for each argument the
+// compared values and their neighbours, with and without bits outside the mask, in all
+// combinations.
 func argsFor(rules []Rule, name string) [][6]uint64 {
 	values := map[int][]uint64{}
 	for _, r := range rules {
@@ -166,8 +165,8 @@ func argsFor(rules []Rule, name string) [][6]uint64 {
 	return out
 }
 
-// TestCompileDecidesAsTheTable runs the compiled programs over every number
-// and over every combination of arguments that a rule can tell apart.
+// TestCompileDecidesAsTheTable runs the compiled programs for every number and every combination of
+// arguments that a rule can distinguish.
 func TestCompileDecidesAsTheTable(t *testing.T) {
 	for set, rules := range ruleSets() {
 		for _, goarch := range goarches {
@@ -211,7 +210,7 @@ func TestCompileDecidesAsTheTable(t *testing.T) {
 	}
 }
 
-// TestRefusals names what must never get through, independently of the table.
+// TestRefusals lists calls that must be refused, independently of the table.
 func TestRefusals(t *testing.T) {
 	const (
 		eperm, einval, enosys                = Skip | 1, Skip | 22, Skip | 38
@@ -225,7 +224,7 @@ func TestRefusals(t *testing.T) {
 		want Action
 	}{
 		{"clone", [6]uint64{sigchld}, Allow},
-		{"clone", [6]uint64{0x3d0f00}, Allow}, // what pthread_create asks for
+		{"clone", [6]uint64{0x3d0f00}, Allow}, // the flags of pthread_create
 		{"clone", [6]uint64{newUser | sigchld}, eperm},
 		{"clone", [6]uint64{newNS | sigchld}, eperm},
 		{"clone", [6]uint64{0x02000000}, eperm},
@@ -369,8 +368,8 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestForeignCalls: another architecture's entry and the x32 bit end the
-// process, except for -1, which tracers write.
+// TestForeignCalls: another architecture's entry and the x32 bit end the process, except for -1,
+// which tracers set.
 func TestForeignCalls(t *testing.T) {
 	amd64, err := CompileSeccomp("amd64")
 	if err != nil {
@@ -400,7 +399,7 @@ func TestForeignCalls(t *testing.T) {
 	}
 }
 
-// TestEveryCallIsDecided: no call of the tables is left to the default.
+// TestEveryCallIsDecided: the tables have a rule for every call.
 func TestEveryCallIsDecided(t *testing.T) {
 	for set, rules := range ruleSets() {
 		decided := map[string]bool{}
@@ -417,7 +416,7 @@ func TestEveryCallIsDecided(t *testing.T) {
 	}
 }
 
-// TestRulesAreWellFormed: each row says why, and values lie within their mask.
+// TestRulesAreWellFormed: each row has a reason, and values are within their mask.
 func TestRulesAreWellFormed(t *testing.T) {
 	for set, rules := range ruleSets() {
 		for _, r := range rules {
@@ -438,9 +437,8 @@ func TestRulesAreWellFormed(t *testing.T) {
 	}
 }
 
-// TestNoRedundancy: without any one row, condition or value something would be
-// decided otherwise. A row that says ENOSYS may stand alone for its call: it
-// records a decision.
+// TestNoRedundancy: removing any row, condition or value changes a decision. Exception: a row with
+// ENOSYS may be the only one for its call, because it records a decision.
 func TestNoRedundancy(t *testing.T) {
 	for set, rules := range ruleSets() {
 		for i, r := range rules {
@@ -476,7 +474,7 @@ func forCall(rules []Rule, name string) []Rule {
 	return slices.DeleteFunc(slices.Clone(rules), func(r Rule) bool { return !slices.Contains(r.Names, name) })
 }
 
-// weakened returns r without one condition, and with one value less.
+// weakened returns copies of r without one condition, or with one value less.
 func weakened(r Rule) []Rule {
 	var out []Rule
 	for i, c := range r.Args {
@@ -510,8 +508,7 @@ func differs(x, y []Rule, args [][6]uint64) bool {
 	return slices.ContainsFunc(args, func(a [6]uint64) bool { return first(x, a) != first(y, a) })
 }
 
-// TestGoldenDecisions holds what is decided, per architecture, against files a
-// reviewer reads.
+// TestGoldenDecisions compares the decisions, per architecture, with files for reviewers.
 func TestGoldenDecisions(t *testing.T) {
 	for set, rules := range ruleSets() {
 		for _, goarch := range goarches {
@@ -579,7 +576,8 @@ func golden(t *testing.T, name, got string) {
 	}
 }
 
-// TestProgramSize: well under what the kernel takes, and few steps for a call.
+// TestProgramSize: the program is far smaller than the kernel's maximum, and a call takes few
+// steps.
 func TestProgramSize(t *testing.T) {
 	for set, rules := range ruleSets() {
 		for _, goarch := range goarches {
@@ -606,7 +604,7 @@ func TestProgramSize(t *testing.T) {
 	}
 }
 
-// steps counts the instructions that run for a call whose arguments are all 0.
+// steps returns the number of executed instructions for a call whose arguments are all 0.
 func steps(prog []byte, nr, arch uint32) int {
 	var acc uint32
 	for pc, n := 0, 1; ; pc, n = pc+1, n+1 {
@@ -635,7 +633,7 @@ func steps(prog []byte, nr, arch uint32) int {
 	}
 }
 
-// TestNumbersAreTheKernels holds both columns against golang.org/x/sys.
+// TestNumbersAreTheKernels compares both columns with golang.org/x/sys.
 func TestNumbersAreTheKernels(t *testing.T) {
 	testenv.Need(t, testenv.GoTool)
 	out, err := exec.Command("go", "list", "-f", "{{.Dir}}", "golang.org/x/sys/unix").Output()
@@ -645,7 +643,7 @@ func TestNumbersAreTheKernels(t *testing.T) {
 	dir := strings.TrimSpace(string(out))
 	for _, goarch := range goarches {
 		want := kernelNumbers(t, filepath.Join(dir, "zsysnum_linux_"+goarch+".go"))
-		// Where an architecture's own calls begin, not a call.
+		// The first number of an architecture's own calls, not a call.
 		delete(want, "arch_specific_syscall")
 		a, err := findArch(goarch)
 		if err != nil {
@@ -663,7 +661,7 @@ func TestNumbersAreTheKernels(t *testing.T) {
 	}
 }
 
-// kernelNumbers reads the constants SYS_* of a file of x/sys.
+// kernelNumbers reads the constants SYS_* from a file of x/sys.
 func kernelNumbers(t *testing.T, path string) map[string]int32 {
 	t.Helper()
 	f, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
@@ -689,7 +687,7 @@ func kernelNumbers(t *testing.T, path string) map[string]int32 {
 	return m
 }
 
-// TestCompiledSets: the two short names are the two sets of rules.
+// TestCompiledSets: the two short functions compile the two sets of rules.
 func TestCompiledSets(t *testing.T) {
 	compile := map[string]func(string) ([]byte, error){"counted": CompileSeccomp, "uncounted": CompileSeccompUncounted}
 	for set, rules := range ruleSets() {
@@ -705,7 +703,7 @@ func TestCompiledSets(t *testing.T) {
 	}
 }
 
-// TestCompileRefuses: what cannot be compiled is an error, not a weaker filter.
+// TestCompileRefuses: rules that cannot be compiled are an error and never a weaker filter.
 func TestCompileRefuses(t *testing.T) {
 	why := "a row of this test"
 	for _, tt := range []struct {

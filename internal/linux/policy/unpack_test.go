@@ -2,8 +2,8 @@ package policy
 
 import "testing"
 
-// The rules for the process that unpacks images make filters on both
-// architectures, and none starts a program or makes a socket.
+// The rules for the unpacker of images compile on both architectures, and none allows starting a
+// program or creating a socket.
 func TestUnpackRules(t *testing.T) {
 	never := []string{"execve", "execveat", "fork", "vfork", "clone3", "socket", "socketpair", "connect", "bind", "sendto", "sendmsg",
 		"ptrace", "mount", "unshare", "setns", "mknodat", "fchmodat", "fchmodat2", "fchownat", "truncate", "fsetxattr", "prlimit64", "setrlimit", "kill", "prctl", "io_uring_setup", "bpf"}

@@ -9,7 +9,7 @@ import (
 )
 
 func TestAhead(t *testing.T) {
-	testenv.Need(t, testenv.Linux) // no other kernel tells how many threads there are by a directory
+	testenv.Need(t, testenv.Linux) // only Linux lists a process's threads in a directory
 	const many = 40
 	var calls atomic.Int32
 	Threads(many, func() { calls.Add(1) }, func() { calls.Add(1) })

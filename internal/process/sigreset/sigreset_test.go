@@ -13,8 +13,8 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/test/testenv"
 )
 
-// A program that is started by a process with ignored signals begins with all
-// at their defaults, and the process goes on ignoring them.
+// A program that is started by a process with ignored signals has all default dispositions. The
+// process still ignores them.
 func TestSignals(t *testing.T) {
 	testenv.Need(t, testenv.Linux)
 	if os.Getenv("INHERIT_TEST") != "" {
@@ -25,11 +25,11 @@ func TestSignals(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		self.Signal(syscall.SIGHUP) // ends the test if it has an effect
+		self.Signal(syscall.SIGHUP) // ends the test if it is not ignored
 		os.Stdout.Write(ignoredBy(t))
 		return
 	}
-	// What is ignored is inherited by what this process starts.
+	// Ignored signals are inherited by children (signal(7)).
 	signal.Ignore(os.Interrupt, syscall.SIGHUP)
 	defer signal.Reset(os.Interrupt, syscall.SIGHUP)
 	if mask := ignoredBy(t); !bytes.Contains(mask, []byte("3\n")) {
@@ -38,15 +38,15 @@ func TestSignals(t *testing.T) {
 	again := exec.Command(os.Args[0], "-test.run=^TestSignals$")
 	again.Env = append(os.Environ(), "INHERIT_TEST=1")
 	out, err := again.CombinedOutput()
-	// The two are the lowest digit of the mask. Others that whoever runs the tests
-	// ignores are not this test's.
+	// The two signals are the lowest digit of the mask. Signals that the test's parent ignores are
+	// in other digits.
 	mask, _, _ := strings.Cut(string(out), "\n")
 	if err != nil || !strings.HasPrefix(mask, "SigIgn:\t") || !strings.HasSuffix(mask, "0") {
 		t.Errorf("%v: %s", err, out)
 	}
 }
 
-// ignoredBy returns what a program started now ignores, as the kernel shows it.
+// ignoredBy returns the signals that a new program ignores, from /proc.
 func ignoredBy(t *testing.T) []byte {
 	t.Helper()
 	out, err := exec.Command("grep", "SigIgn", "/proc/self/status").Output()

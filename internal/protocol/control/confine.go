@@ -12,8 +12,8 @@ import (
 // Otherwise the daemon and all sandboxes have one origin in a browser.
 const confinement = "sandbox allow-downloads allow-forms allow-modals allow-popups allow-scripts"
 
-// droppedHeaders are the response headers of programs that no client receives. Programs use headers of
-// their own, so an allow-list would break them. Browsers interpret a closed set of headers; this
+// droppedHeaders are the response headers of programs that no client receives. Programs use headers
+// of their own, so an allow-list would break them. Browsers interpret a closed set of headers; this
 // list has those of them that affect more than the page itself.
 var droppedHeaders = []string{
 	// State that a browser keeps for the daemon's whole origin or host name.

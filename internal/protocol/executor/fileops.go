@@ -321,8 +321,8 @@ func resolve(ctx context.Context, files sandbar.FS, name string) (target, error)
 	return target{}, kernel(sandbar.Conflict, syscall.ELOOP)
 }
 
-// linkTarget returns the path to which a link leads. It does not clean the path: only the kernel can
-// resolve ".." after a link.
+// linkTarget returns the path to which a link leads. It does not clean the path: only the kernel
+// can resolve ".." after a link.
 func linkTarget(name, to string) string {
 	if path.IsAbs(to) {
 		return to

@@ -18,8 +18,8 @@ const maxLogLine = 1 << 20
 // blockSize is the size of the memory blocks for lines, in bytes.
 const blockSize = 64 << 10
 
-// logPosition is a position in a process's log: the numbers of lines of stdout and of stderr before it.
-// Its text is the id of events, so that a client that reconnects continues exactly there.
+// logPosition is a position in a process's log: the numbers of lines of stdout and of stderr before
+// it. Its text is the id of events, so that a client that reconnects continues exactly there.
 type logPosition [2]int
 
 // String returns the form of an id: "3-1".

@@ -97,8 +97,7 @@ func newUUID() string {
 	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
 }
 
-// startProcess serves POST /start_process (docs/protocols.md, Executor:
-// "Start Process").
+// startProcess serves POST /start_process (docs/protocols.md, Executor: "Start Process").
 func (s *Server) startProcess(w http.ResponseWriter, r *http.Request) {
 	c, _, ok := s.readCommand(w, r, extras{})
 	if !ok {
@@ -140,8 +139,7 @@ func (s *Server) watch(p *process) {
 	s.processes.forget()
 }
 
-// listProcesses serves GET /list_processes (docs/protocols.md, Executor:
-// "List Processes").
+// listProcesses serves GET /list_processes (docs/protocols.md, Executor: "List Processes").
 func (s *Server) listProcesses(w http.ResponseWriter, _ *http.Request) {
 	b := []byte(`{"processes":[`)
 	for i, p := range s.processes.list() {

@@ -78,8 +78,7 @@ func (r *rig) close() {
 	}
 }
 
-// newFaulty is newRig over the faulty driver. A command is a script for its
-// "sh".
+// newFaulty is newRig over the faulty driver. A command is a script for its "sh".
 func newFaulty(t testing.TB, o Options, prepare ...func(*faulty.Driver)) (*rig, *faulty.Driver) {
 	t.Helper()
 	d := faulty.New()

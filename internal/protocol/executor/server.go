@@ -43,8 +43,7 @@ type Options struct {
 	// KeepFinished is the number of finished processes that are remembered with their lines.
 	// Default 64; negative: none.
 	KeepFinished int
-	// Heartbeat is the time after which a stream without events sends a
-	// comment. Default 10 s.
+	// Heartbeat is the time after which a stream without events sends a comment. Default 10 s.
 	Heartbeat time.Duration
 	// Stall is the time without reading a response after which a client is cut off, together with a
 	// program whose output it reads. Default 5 min.
@@ -78,8 +77,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Server serves the protocol for one sandbox. Its methods may be called
-// concurrently.
+// Server serves the protocol for one sandbox. Its methods may be called concurrently.
 type Server struct {
 	sandbox *engine.Sandbox
 	options Options

@@ -14,8 +14,7 @@ import (
 // pieces.
 const maxLine = 4 << 20
 
-// runStreaming serves POST /run_streaming (docs/protocols.md, Executor: "Run
-// Command (Streaming)").
+// runStreaming serves POST /run_streaming (docs/protocols.md, Executor: "Run Command (Streaming)").
 func (s *Server) runStreaming(w http.ResponseWriter, r *http.Request) {
 	c, lim, ok := s.readCommand(w, r, extras{timeout: true})
 	if !ok {

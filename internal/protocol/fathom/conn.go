@@ -285,8 +285,8 @@ func (c *conn) each(end func(*engine.Execution)) {
 	}
 }
 
-// onDisconnect gives the executions of a lost connection their grace period, cancels them and waits for
-// their end (docs/protocols.md, Fathom: "Pending Executions on Disconnect").
+// onDisconnect gives the executions of a lost connection their grace period, cancels them and waits
+// for their end (docs/protocols.md, Fathom: "Pending Executions on Disconnect").
 func (c *conn) onDisconnect() {
 	c.stopAdmission()
 	grace := time.NewTimer(c.server.options.DisconnectGrace)

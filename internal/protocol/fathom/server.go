@@ -74,8 +74,7 @@ func setDefault[T comparable](v *T, d T) {
 	}
 }
 
-// Server serves the protocol over WebSocket connections. Its methods may be
-// called concurrently.
+// Server serves the protocol over WebSocket connections. Its methods may be called concurrently.
 type Server struct {
 	engine  *engine.Engine
 	options Options

@@ -15,9 +15,8 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/protocol/wiretest"
 )
 
-// TestTranscripts plays testdata/*.txtar. Programs are scripts of the faulty
-// driver. Lines of a setup section are settings of the engine, of the server and
-// of the driver:
+// TestTranscripts plays testdata/*.txtar. Programs are scripts of the faulty driver. Lines of a
+// setup section are settings of the engine, of the server and of the driver:
 //
 //	places N | queue N | queue-timeout D | grace D
 //	executions N | max-code N | max-env N | max-stdin N

@@ -15,7 +15,7 @@ import (
 var abstractionDrivers = append(slices.Clone(testDrivers), Driver{Name: "docker", Options: map[string]string{
 	"image": "i", "network": "n", "cpus": "c", "memory": "m", "pull": "p"}})
 
-// Every variable of the execution abstraction, its forms, and what it sets.
+// Every variable of the execution abstraction, its forms, and the settings that it changes.
 func TestAbstractionVariables(t *testing.T) {
 	for name, tc := range map[string]struct {
 		environ []string
@@ -87,7 +87,7 @@ func languageNames(c *Config) any {
 
 func dockerOptions(c *Config) any { return c.Drivers["docker"] }
 
-// A value that cannot be is refused, and the refusal tells what can.
+// An invalid value is refused with the allowed values.
 func TestAbstractionMistakes(t *testing.T) {
 	for environ, want := range map[string]string{
 		"SANDBOX_TYPE=dokcer": `SANDBOX_TYPE: there is no driver "dokcer" (allowed: auto, native, local)`,
@@ -151,8 +151,8 @@ func TestAbstractionMistakes(t *testing.T) {
 	}
 }
 
-// Flag before variable, variable before file, file before default; and what is
-// printed tells where each came from, and reads the same again.
+// A flag takes precedence over a variable, a variable over the file, the file over the default. The
+// printed configuration names the source of each value, and loading it gives the same settings.
 func TestAbstractionPrecedence(t *testing.T) {
 	environ := []string{"SANDBOX_TYPE=local", "SANDBOX_TIMEOUT_SEC=7", "SANDBOX_STORE_CODE=always"}
 	c, err := loadWith(t, abstractionDrivers, "driver: docker\ncode: {max_output: 20KiB, store: on_error}", environ, Flag{"driver", "--driver", "native"})
@@ -182,7 +182,7 @@ func TestAbstractionPrecedence(t *testing.T) {
 	}
 }
 
-// unwrapped is a commented file without the breaks of its comments.
+// unwrapped returns a commented file with its comments joined to single lines.
 func unwrapped(s string) string {
 	lines := strings.Split(s, "\n")
 	for i, l := range lines {
@@ -191,8 +191,7 @@ func unwrapped(s string) string {
 	return strings.Join(lines, " ")
 }
 
-// The table and the settings fit: each variable names a setting, whose document
-// names it.
+// Each variable of the table names a setting, and the setting's documentation names the variable.
 func TestAbstractionTable(t *testing.T) {
 	byPath := map[string]field{}
 	for _, f := range new(Config).fields() {

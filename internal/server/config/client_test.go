@@ -12,7 +12,7 @@ import (
 func TestDaemonURL(t *testing.T) {
 	for _, tc := range []struct {
 		environ []string
-		want    string // or what the error says
+		want    string // or a part of the error
 	}{
 		{nil, "http://127.0.0.1:8080"},
 		{[]string{"SANDBAR_LISTEN=0.0.0.0:81"}, "http://127.0.0.1:81"},

@@ -101,8 +101,7 @@ type Fathom struct {
 	Network          bool
 }
 
-// Executor is the settings of the sandbox executor protocol, in the daemon and
-// alone.
+// Executor is the settings of the sandbox executor protocol, in the daemon and alone.
 type Executor struct {
 	MaxJSON        int64
 	MaxContent     int64

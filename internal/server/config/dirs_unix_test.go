@@ -16,7 +16,7 @@ import (
 func TestPrivateDir(t *testing.T) {
 	base := t.TempDir()
 	made := filepath.Join(base, "a", "b")
-	for range 2 { // the second time it is there already
+	for range 2 { // the second time it exists
 		if err := PrivateDir(made, "runtime_dir"); err != nil {
 			t.Fatal(err)
 		}

@@ -62,8 +62,8 @@ func TestIIIRefuses(t *testing.T) {
 	}
 }
 
-// A file of another program is taken for its settings of iii; a file of ours,
-// or one that is neither, never is.
+// Only a file of another program is read for its settings of iii; a file of Sandbar, or of neither,
+// is not.
 func TestForeign(t *testing.T) {
 	foreign := func(data []byte) (*III, error) {
 		switch {

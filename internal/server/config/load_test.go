@@ -22,8 +22,7 @@ var testDrivers = []Driver{
 	{Name: "local", Summary: "nothing"},
 }
 
-// load runs Load on a file's text, variables and flags; nothing of this
-// machine has a part in it.
+// load runs Load on a file's text, variables and flags. Settings of this machine have no effect.
 func load(t *testing.T, file string, environ []string, flags ...Flag) (*Config, error) {
 	t.Helper()
 	return loadWith(t, testDrivers, file, environ, flags...)
@@ -100,7 +99,7 @@ func TestPrecedence(t *testing.T) {
 	}
 }
 
-// Every setting can be given by its variable, and reads back what it prints.
+// Every setting can be given by its variable, and its printed value reads back.
 func TestEveryVariable(t *testing.T) {
 	defaults, err := load(t, "", nil)
 	if err != nil {
@@ -290,8 +289,8 @@ func TestMissingFile(t *testing.T) {
 	}
 }
 
-// A service called "sandbar" puts these into every container of its namespace,
-// and the driver local the last one into its sandboxes.
+// Kubernetes sets these in every container of a namespace with a service called "sandbar"; the
+// driver local sets the last one in its sandboxes.
 func TestForeignVariablesAreIgnored(t *testing.T) {
 	_, err := load(t, "", []string{"SANDBAR_SERVICE_HOST=10.0.0.1", "SANDBAR_SERVICE_PORT=80", "SANDBAR_SERVICE_PORT_HTTP=80",
 		"SANDBAR_PORT=tcp://10.0.0.1:80", "SANDBAR_PORT_80_TCP=tcp://10.0.0.1:80", "SANDBAR_PORT_80_TCP_PROTO=tcp",
@@ -320,7 +319,7 @@ func TestLanguages(t *testing.T) {
 	}
 }
 
-// What --print-config prints is a file that gives the same settings.
+// The output of --print-config is a file with the same settings.
 func TestPrintedConfigurationLoads(t *testing.T) {
 	c, err := load(t, `
 listen: "[::1]:0"

@@ -136,8 +136,7 @@ func TestWorkingDriver(t *testing.T) {
 	}
 }
 
-// A driver is looked at with everything that it can be made with, and what it was
-// given besides stays.
+// The doctor opens a driver with all its options and keeps the given ones.
 func TestAlternatives(t *testing.T) {
 	strong := &fake{run: pythonOnly, caps: driver.Caps{Boundary: driver.BoundaryContainer}}
 	f := factory("strong", strong, nil)

@@ -9,21 +9,21 @@ import (
 	"time"
 )
 
-// keeper is a route with a token of its own for one path.
-type keeper struct{ asked chan string }
+// guarded is a route with a token of its own for one path.
+type guarded struct{ asked chan string }
 
-func (k keeper) Admits(r *http.Request) bool {
+func (k guarded) Admits(r *http.Request) bool {
 	k.asked <- r.URL.Path
 	return r.URL.Path == "/own/a" && r.Header.Get("Authorization") == "Bearer of-a"
 }
 
-func (k keeper) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (k guarded) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	io.WriteString(w, "own "+r.URL.Path)
 }
 
-// A route may know other tokens; nothing else about who gets through changes.
+// A route may accept other tokens; all other requests are checked as before.
 func TestAdmitter(t *testing.T) {
-	k := keeper{make(chan string, 100)}
+	k := guarded{make(chan string, 100)}
 	s, _ := start(t, func(o *Options) { o.Routes["/own/"] = k })
 	const own = "Authorization: Bearer of-a\n"
 	for _, tc := range []struct {
@@ -61,7 +61,7 @@ func TestAdmitter(t *testing.T) {
 	}
 }
 
-// deadlines is a ResponseWriter that keeps what deadlines it was given.
+// deadlines is a ResponseWriter that records the deadlines that are set on it.
 type deadlines struct {
 	http.ResponseWriter
 	read, write *time.Time
@@ -70,8 +70,7 @@ type deadlines struct {
 func (d *deadlines) SetReadDeadline(t time.Time) error  { d.read = &t; return nil }
 func (d *deadlines) SetWriteDeadline(t time.Time) error { d.write = &t; return nil }
 
-// A route's body and answer may come at their own pace: the deadlines for those
-// that nobody asked for are lifted.
+// A route's request body and response have no deadline; those of a refused request have.
 func TestRouteHasNoDeadlines(t *testing.T) {
 	d := &deadlines{}
 	withoutDeadlines(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {

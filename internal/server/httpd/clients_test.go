@@ -12,7 +12,7 @@ import (
 	"github.com/sandbar-dev/sandbar/engine"
 )
 
-// A handler learns whose token a request bears, and over which connection it came.
+// A handler gets the client of the request's token and the request's connection.
 func TestClientsAreKnown(t *testing.T) {
 	s, logs := start(t, func(o *Options) {
 		o.Clients = map[string]string{"ci": "battery", "b": "staple"}
@@ -44,8 +44,8 @@ func TestClientsAreKnown(t *testing.T) {
 	}
 }
 
-// Beyond the bound connections are turned away with an answer, those there are go
-// on, and a place that becomes free is used again.
+// Connections beyond the bound are refused with a response, existing ones continue, and a free slot
+// is used again.
 func TestConnectionsAreBounded(t *testing.T) {
 	for _, listen := range []string{"127.0.0.1:0", "unix:" + t.TempDir() + "/s"} {
 		s, _ := start(t, func(o *Options) { o.Listen, o.MaxConnections = listen, 2 })
@@ -78,7 +78,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 		for range 3 * maxRefusals {
 			resp, err := ask(dial())
 			if err != nil {
-				continue // so many at once are not even told
+				continue // at this number they are closed without a response
 			}
 			if resp.StatusCode != 503 || resp.Header.Get("Retry-After") == "" {
 				t.Fatalf("beyond the bound: %v", resp)

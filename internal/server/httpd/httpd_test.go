@@ -76,7 +76,7 @@ func start(t *testing.T, change func(*Options)) (*Server, *journal) {
 	return s, logs
 }
 
-// send writes a request as it stands and reads one answer.
+// send writes a request unchanged and reads one response.
 func send(t *testing.T, s *Server, request string) (*http.Response, string) {
 	t.Helper()
 	addr := s.listener.Addr()
@@ -239,7 +239,7 @@ func TestOpenMetrics(t *testing.T) {
 	}
 }
 
-// A daemon that listens on all addresses answers to the one it was reached at.
+// A daemon that listens on all addresses accepts the address at which it was reached as Host.
 func TestAllAddresses(t *testing.T) {
 	s, logs := start(t, func(o *Options) { o.Listen, o.TokenChosen, o.MetricsOpen = "0.0.0.0:0", true, true })
 	_, port, _ := net.SplitHostPort(s.listener.Addr().String())

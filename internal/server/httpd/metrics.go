@@ -62,14 +62,14 @@ func NewMetrics(languages []string, b Build) *Metrics {
 	}
 	m.registry.MustRegister(m.executions, m.errors, m.kills, m.refusals, m.queue, m.setup, m.run, m.total,
 		collectors.NewGoCollector(), ownProcess{collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})})
-	info := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "sandbar_build_info", Help: "Always 1; the labels tell the build and the driver."},
+	info := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "sandbar_build_info", Help: "Always 1; the labels describe the build and the driver."},
 		[]string{"version", "goversion", "driver", "boundary"})
 	info.WithLabelValues(b.Version, b.GoVersion, b.Driver, b.Boundary).Set(1)
 	m.registry.MustRegister(info)
-	m.gauge("sandbar_queue_depth", "Executions that wait for a place.", func(s engine.Stats) int { return s.Queued })
+	m.gauge("sandbar_queue_depth", "Executions that wait for a slot.", func(s engine.Stats) int { return s.Queued })
 	m.gauge("sandbar_executions_active", "Executions that run, or are being set up or torn down.", func(s engine.Stats) int { return s.Active })
 	m.gauge("sandbar_sandboxes_live", "Sandboxes alive, those of single executions included.", func(s engine.Stats) int { return s.Active + s.Sandboxes })
-	m.gauge("sandbar_sandboxes_ready", "Sandboxes that wait for a job, are being made for that, or give way to one.", func(s engine.Stats) int { return s.Ready })
+	m.gauge("sandbar_sandboxes_ready", "Ready sandboxes: waiting for a job, being created, or being removed for a request.", func(s engine.Stats) int { return s.Ready })
 	m.gauge("sandbar_sandboxes_removing", "Ended sandboxes whose removal failed repeatedly; each keeps its slot.", func(s engine.Stats) int { return s.Removing })
 	m.gauge("sandbar_sandboxes_capacity", "Sandboxes that may be alive at once.", func(s engine.Stats) int { return s.Capacity })
 	m.registry.MustRegister(templateCollector{m})

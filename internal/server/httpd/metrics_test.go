@@ -12,7 +12,7 @@ import (
 	"github.com/sandbar-dev/sandbar/engine"
 )
 
-// scrape is what GET /metrics says, without comments.
+// scrape returns the response of GET /metrics, without comments.
 func scrape(m *Metrics) string {
 	w := httptest.NewRecorder()
 	m.handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
@@ -76,7 +76,7 @@ func TestMetricsCount(t *testing.T) {
 	}
 }
 
-// However many languages clients invent, the number of series stays.
+// The number of time series does not depend on the languages that clients send.
 func TestMetricsAreBounded(t *testing.T) {
 	m := NewMetrics([]string{"python"}, Build{})
 	m.Observe(engine.Observation{Language: "a", Result: sandbar.Result{Outcome: sandbar.Exited}})
@@ -99,7 +99,7 @@ func TestNoMetrics(t *testing.T) {
 	}
 }
 
-// What is the host's is not told as the daemon's.
+// The host's values are not reported as the daemon's.
 func TestMetricsAreOfThisProcess(t *testing.T) {
 	text := scrape(NewMetrics(nil, Build{}))
 	if strings.Contains(text, "process_network_") {

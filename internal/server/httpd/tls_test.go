@@ -25,7 +25,7 @@ func write(t *testing.T, path, content string) {
 	}
 }
 
-// certificate makes a pair for 127.0.0.1 with the given serial number.
+// certificate writes a key pair for 127.0.0.1 with the given serial number.
 func certificate(t *testing.T, serial int64) (cert, key string) {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -44,10 +44,10 @@ func certificate(t *testing.T, serial int64) (cert, key string) {
 	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})), string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der2}))
 }
 
-// serial shakes hands and returns the serial number of the server's certificate.
+// serial performs a TLS handshake and returns the serial number of the server's certificate.
 func serial(t *testing.T, addr string, c *tls.Config) (int64, error) {
 	t.Helper()
-	c.InsecureSkipVerify = true // made up on the spot; its number is what counts
+	c.InsecureSkipVerify = true // self-signed; the test compares only the serial number
 	conn, err := tls.Dial("tcp", addr, c)
 	if err != nil {
 		return 0, err
@@ -59,7 +59,7 @@ func serial(t *testing.T, addr string, c *tls.Config) (int64, error) {
 func TestCertificateFollowsItsFiles(t *testing.T) {
 	dir := t.TempDir()
 	certFile, keyFile := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
-	age := 100 // each write is given a later time, however coarse the file system's clock
+	age := 100 // each write sets a later time, because the file system's clock may be coarse
 	put := func(cert, key string) {
 		write(t, certFile, cert)
 		write(t, keyFile, key)
@@ -86,7 +86,7 @@ func TestCertificateFollowsItsFiles(t *testing.T) {
 
 	cert3, _ := certificate(t, 3)
 	_, key4 := certificate(t, 4)
-	put(cert3, key4) // do not belong together
+	put(cert3, key4) // certificate and key do not match
 	expect(2)
 	expect(2)
 	if n := strings.Count(logs.String(), "the old one stays"); n != 1 {

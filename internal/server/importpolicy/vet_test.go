@@ -49,7 +49,7 @@ func python(t *testing.T) lang.Language {
 	return l
 }
 
-// What is an import is what Python's own parser takes for one.
+// An import is what Python's own parser parses as one.
 func TestImports(t *testing.T) {
 	testenv.Need(t, testenv.Linux, testenv.Python)
 	d, err := local.New(driver.Host{RuntimeDir: t.TempDir()})
@@ -101,7 +101,7 @@ func TestImports(t *testing.T) {
 			}
 		})
 	}
-	// What cannot be parsed as it would run has not passed.
+	// Code that cannot be parsed in the way it would run is refused.
 	for name, code := range map[string]string{
 		"nested too deeply": "x = " + strings.Repeat("(", 150) + strings.Repeat("-", 60000) + "1" + strings.Repeat(")", 150),
 		"an archive":        "PK\x05\x06" + strings.Repeat("\x00", 18),
@@ -115,8 +115,8 @@ func TestImports(t *testing.T) {
 	}
 }
 
-// A check that does not end well refuses, whatever it has printed. The driver's
-// python3 runs its own scripts, so that "check" is one of them.
+// If the check does not exit successfully, the code is refused, whatever the check has printed. The
+// python3 of the test's driver runs the driver's own scripts, and "check" is one of them.
 func TestImportsFailClosed(t *testing.T) {
 	for _, c := range []struct {
 		name, script string

@@ -18,13 +18,13 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// host is a made-up host: the drivers there are, and which of them work.
+// host is a test host: its drivers, and which of them work.
 type host struct {
 	made []string
 	open map[string]*faulty.Driver
 }
 
-// factories are drivers of the names; one with a "!" does not work.
+// factories returns drivers with these names; one with a "!" does not work.
 func (h *host) factories(names ...string) []driver.Factory {
 	h.open = map[string]*faulty.Driver{}
 	var all []driver.Factory
@@ -59,15 +59,15 @@ func settings(t *testing.T, chosen string, allowed ...string) *config.Config {
 	return c
 }
 
-// "auto" is the strongest boundary that needs no set-up, and never none; a driver
-// that is named is that one or an error.
+// "auto" selects the strongest boundary that needs no set-up, and never a driver without one. A
+// named driver is opened or is an error.
 func TestChoice(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		ask     string
 		allowed []string
 		there   []string
-		want    []string // the drivers that are made
+		want    []string // the drivers of the host
 		passed  []string
 		says    string // the error's text; "" for none
 	}{
@@ -126,8 +126,8 @@ func TestChoice(t *testing.T) {
 	}
 }
 
-// Each driver has the defaults that fit it: where one without a boundary holds no
-// memory, the built-in limit is left out for it alone, and what somebody set is not.
+// Each driver has fitting defaults: a driver that cannot enforce memory gets no built-in memory
+// limit, but keeps one that the operator has set.
 func TestDefaultsOfDrivers(t *testing.T) {
 	for name, set := range map[string]bool{"built in": false, "set": true} {
 		t.Run(name, func(t *testing.T) {

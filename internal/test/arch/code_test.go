@@ -266,10 +266,9 @@ func TestOnlyTestenvSkips(t *testing.T) {
 	}
 }
 
-// The detectors above, on code that breaks the rules.
-// Guests are told the time of the day; nothing else is made of it. A clock that is
-// set, while the daemon runs, must neither end what is under way nor keep it:
-// Go's times know how much has passed as long as they are not made numbers.
+// The detectors above, on code that breaks the rules. The wall clock is only passed to guests:
+// after a clock change nothing may end early or late. Go's times are independent of clock changes
+// as long as they are not converted to numbers.
 func TestTimePassesByAClockThatDoesNotJump(t *testing.T) {
 	guests := regexp.MustCompile(`^internal/(wasm|warm/python)(/|$)`)
 	all := load(t)

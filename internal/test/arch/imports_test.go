@@ -49,8 +49,7 @@ func find(rules map[string]*rule, pkg string) *rule {
 	return rules[path.Dir(pkg)+"/*"]
 }
 
-// standard reports whether an import path is of the standard library: its first element has no
-// dot.
+// standard reports whether an import path is of the standard library: its first element has no dot.
 func standard(importPath string) bool {
 	first, _, _ := strings.Cut(importPath, "/")
 	return !strings.Contains(first, ".")

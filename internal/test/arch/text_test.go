@@ -1,10 +1,12 @@
 package arch
 
 import (
+	"bytes"
 	"path"
 	"regexp"
 	"strings"
 	"testing"
+	"unicode/utf8"
 )
 
 // The words are split so that this file does not contain them.
@@ -15,6 +17,7 @@ var forbiddenWords = []struct {
 	{regexp.MustCompile(`/(wo` + `rk|fa` + `rm)/`), "a path of somebody's machine"},
 	{regexp.MustCompile(`(?i)\b(proxy|sum)\.gol` + `ang\.org|regis` + `try\.npmjs|\bpy` + `pi\.org|python` + `hosted\.org|\bdeb\.deb` + `ian\.org`), "the host of a package registry: tools must use their configured registry"},
 	{regexp.MustCompile(`\b(TO` + `DO|FIX` + `ME|X` + `XX)\b`), "a mark of unfinished work: finish it, or write an issue"},
+	{regexp.MustCompile(`\bspe` + `cs/[\w-]+\.md`), "a file that is not in the repository: cite docs/protocols.md"},
 	{regexp.MustCompile(`(?i)\b(clau` + `de|chat` + `gpt|anthro` + `pic|co` + `pilot)\b`), "the name of an unrelated product"},
 }
 
@@ -116,10 +119,67 @@ func TestDocumentsNameWhatExists(t *testing.T) {
 }
 
 var (
-	citation  = regexp.MustCompile(`docs/protocols\.md, (\w+)(?:: "([^"]+)")?`)
-	published = regexp.MustCompile(`\bspecs/[\w-]+\.md`)
-	comment   = regexp.MustCompile(`\n\s*//\s?`)
+	citation = regexp.MustCompile(`docs/protocols\.md, (\w+)(?:: "([^"]+)")?`)
+	comment  = regexp.MustCompile(`\n\s*//\s?`)
+	// A document, or a source below a directory, that a comment names.
+	cited = regexp.MustCompile(`(?:^|[^\w/.@:-])((?:[\w.-]+/)*[\w-]+\.md|(?:[\w.-]+/)+[\w-]+\.(?:go|sh))\b`)
 )
+
+// A file that a comment names must exist: below the module's root or beside the source.
+func TestCommentsNameFilesThatExist(t *testing.T) {
+	all := load(t)
+	for _, s := range all.sources {
+		for _, group := range s.ast.Comments {
+			for _, m := range cited.FindAllStringSubmatch(group.Text(), -1) {
+				if all.files[m[1]] == nil && all.files[path.Join(path.Dir(s.path), m[1])] == nil {
+					t.Errorf("%s: there is no %s", all.position(group), m[1])
+				}
+			}
+		}
+	}
+}
+
+// maxWidth is the width of comments and of Markdown outside of tables and code blocks, in
+// characters. A line with one word, such as a link, may be longer.
+const maxWidth = 100
+
+func TestWidth(t *testing.T) {
+	all := load(t)
+	for _, s := range all.sources {
+		for _, group := range s.ast.Comments {
+			for _, c := range group.List {
+				first := all.fset.Position(c.Pos())
+				if line := strings.TrimSpace(lineAt(all.files[s.path], first.Offset)); line != c.Text {
+					continue // behind code
+				}
+				if w := first.Column - 1 + utf8.RuneCountInString(c.Text); w > maxWidth && strings.Count(c.Text, " ") > 1 && !strings.HasPrefix(c.Text, "//go:") {
+					t.Errorf("%s: a comment of %d columns, more than %d", first, w, maxWidth)
+				}
+			}
+		}
+	}
+	for name, text := range all.files {
+		if path.Ext(name) != ".md" {
+			continue
+		}
+		fenced := false
+		for i, line := range strings.Split(string(text), "\n") {
+			if strings.HasPrefix(strings.TrimSpace(line), "```") {
+				fenced = !fenced
+			}
+			if w := utf8.RuneCountInString(line); w > maxWidth && !fenced && !strings.HasPrefix(line, "|") && !strings.HasPrefix(line, "<!--") && strings.Contains(strings.TrimLeft(line, "- "), " ") {
+				t.Errorf("%s:%d: a line of %d columns, more than %d", name, i+1, w, maxWidth)
+			}
+		}
+	}
+}
+
+// lineAt returns the line of text that contains an offset.
+func lineAt(text []byte, offset int) string {
+	start := bytes.LastIndexByte(text[:offset], '\n') + 1
+	line, _, _ := strings.Cut(string(text[start:]), "\n")
+	return line
+}
 
 // Comments cite protocol texts through docs/protocols.md, which has a heading for each text and a
 // line for each of its sections.
@@ -131,11 +191,6 @@ func TestCitations(t *testing.T) {
 	}
 	for _, s := range all.sources {
 		text := comment.ReplaceAllString(string(all.files[s.path]), " ")
-		for _, m := range published.FindAllString(text, -1) {
-			if s.path != "internal/test/arch/text_test.go" {
-				t.Errorf("%s cites %s, which is not in the repository; cite docs/protocols.md", s.path, m)
-			}
-		}
 		for _, m := range citation.FindAllStringSubmatch(text, -1) {
 			if found := sections[m[1]]; s.path != "internal/test/arch/text_test.go" && (found == nil || m[2] != "" && !found[m[2]]) {
 				t.Errorf("%s: %s: no such text or section in docs/protocols.md", s.path, m[0])

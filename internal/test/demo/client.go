@@ -138,8 +138,7 @@ type outcome struct {
 	CPU    time.Duration
 }
 
-// execute runs one program and calls show for each of its messages, with the time since the
-// ack.
+// execute runs one program and calls show for each of its messages, with the time since the ack.
 func (c *client) execute(ctx context.Context, m message, show func(m message, since time.Duration)) (outcome, error) {
 	m.Type = "execute"
 	events, err := c.open(&m)

@@ -36,7 +36,7 @@ func main() {
 	s.printf("\n%s\n", s.styled(green, "All as expected."))
 }
 
-// show runs the whole demonstration. Its error says what was not as expected.
+// show runs the whole demonstration. Its error names the unexpected results.
 func show(ctx context.Context, binary string, s *screen) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
@@ -202,7 +202,7 @@ func start(ctx context.Context, binary string) (*server, error) {
 	}()
 	if err := srv.ready(ctx); err != nil {
 		defer srv.remove()
-		return nil, fmt.Errorf("the server did not start: %w\n%s\n\"%s doctor\" tells what this machine lacks", err, srv.lastWords(), binary)
+		return nil, fmt.Errorf("the server did not start: %w\n%s\n\"%s doctor\" reports what this machine lacks", err, srv.lastWords(), binary)
 	}
 	return srv, nil
 }

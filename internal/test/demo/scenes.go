@@ -61,7 +61,7 @@ echo "home: $(pwd)"; echo "to stderr" >&2
 exit 3`,
 		check: ended(3, "home: /home/user"),
 	}, {
-		title:    "a language nobody has heard of",
+		title:    "an unknown language",
 		language: "klingon",
 		code:     "qapla'",
 		check: func(o outcome) error {
@@ -107,7 +107,7 @@ for address in [(%q, %s), ("1.1.1.1", 53), ("169.254.169.254", 80)]:
 			return expect(o.Status == "timeout" || o.Status == "failed" || o.Status == "oom", "the program to be killed or to fail")
 		},
 	}, {
-		title:    "taking all the memory there is",
+		title:    "allocating all memory",
 		language: "shell",
 		code:     `x=12345678; while :; do x=$x$x; done`,
 		limits:   limits{Timeout: 20_000, Memory: 32},

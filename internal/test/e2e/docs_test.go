@@ -82,8 +82,8 @@ func TestDocuments(t *testing.T) {
 	}
 }
 
-// excerpt is one fenced block of a document.
-type excerpt struct {
+// fencedBlock is one fenced block of a document.
+type fencedBlock struct {
 	line     int
 	language string
 	text     string
@@ -101,8 +101,8 @@ var (
 )
 
 // examplesOf returns the blocks of a document that run as examples.
-func examplesOf(text string) (all []excerpt, err error) {
-	var block *excerpt
+func examplesOf(text string) (all []fencedBlock, err error) {
+	var block *fencedBlock
 	var before string
 	skip, last := false, false // last: a block has been taken, and no other came since
 	for i, line := range strings.Split(text, "\n") {
@@ -122,7 +122,7 @@ func examplesOf(text string) (all []excerpt, err error) {
 		case block != nil:
 			block.text += line + "\n"
 		case m != nil:
-			block, skip = &excerpt{line: i + 2, language: m[1]}, notRun.MatchString(before)
+			block, skip = &fencedBlock{line: i + 2, language: m[1]}, notRun.MatchString(before)
 			if m := background.FindStringSubmatch(before); m != nil {
 				block.ready = m[1]
 			}
@@ -145,7 +145,7 @@ func examplesOf(text string) (all []excerpt, err error) {
 var documented = []string{"127.0.0.1:8080", "127.0.0.1:3030", "127.0.0.1:3031", "127.0.0.1:49134", "127.0.0.1:18000"}
 
 // run runs the examples of a page.
-func (p page) run(t *testing.T, all []excerpt) {
+func (p page) run(t *testing.T, all []fencedBlock) {
 	dir := t.TempDir()
 	free := map[string]string{}
 	var pairs []string
@@ -269,7 +269,7 @@ func (s *session) source(text string, strict bool) (output string, code string, 
 }
 
 // example runs one example.
-func (s *session) example(e excerpt) error {
+func (s *session) example(e fencedBlock) error {
 	switch e.language {
 	case "console":
 		return s.console(e.text)
@@ -320,7 +320,7 @@ func (s *session) await(address string) error {
 
 // program runs a file in a programming language. Comments at the end of its lines are the
 // expected output.
-func (s *session) program(e excerpt, suffix, command, comment string) error {
+func (s *session) program(e fencedBlock, suffix, command, comment string) error {
 	name := filepath.Join(s.dir, fmt.Sprintf("example-%d%s", s.n, suffix))
 	if err := os.WriteFile(name, []byte(e.text), 0o644); err != nil {
 		return err
@@ -342,7 +342,7 @@ func (s *session) program(e excerpt, suffix, command, comment string) error {
 
 // expected are the lines that a program prints, by the block below it and by the comments behind
 // its calls.
-func (e excerpt) expected(comment string) (lines []string) {
+func (e fencedBlock) expected(comment string) (lines []string) {
 	if e.prints != "" {
 		lines = strings.Split(strings.TrimSuffix(e.prints, "\n"), "\n")
 	}

@@ -129,8 +129,7 @@ func TestIIIAndCommandLineShareSandboxes(t *testing.T) {
 	}
 }
 
-// Clients of iii that need no token cannot use sandboxes with a client's token or their own
-// secret.
+// Clients of iii that need no token cannot use sandboxes with a client's token or their own secret.
 func TestIIIOpenDoorSparesSecrets(t *testing.T) {
 	testenv.Need(t, testenv.Linux, testenv.UserNS)
 	dir := t.TempDir()

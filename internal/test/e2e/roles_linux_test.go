@@ -92,7 +92,8 @@ func TestEscapeSuiteRoles(t *testing.T) {
 }
 
 // The limits of an ordinary user's delegated version 2 cgroup hold. The emulated machine is slow,
-// so only cases that depend on the cgroup run there, and without TESTENV_LONG only two of them cold.
+// so only cases that depend on the cgroup run there, and without TESTENV_LONG only two of them
+// cold.
 func TestEscapeSuiteRolesGuest(t *testing.T) {
 	testenv.Need(t, testenv.Root, testenv.QEMU, testenv.Python)
 	dir := t.TempDir()

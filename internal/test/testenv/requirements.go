@@ -9,8 +9,7 @@ import (
 	"runtime"
 )
 
-// Interpreters must be below /usr, where sandboxes see them; sandboxes see no home
-// directories.
+// Interpreters must be below /usr, where sandboxes see them; sandboxes see no home directories.
 var (
 	// Linux: the operating system is Linux.
 	Linux = require("Linux", "run the tests on Linux", func() error {
@@ -176,8 +175,7 @@ var (
 	})
 	// PyIII is Python and the package iii-sdk below PyIIIPath.
 	PyIII = pythonPackage("PyIII", "iii", PyIIIPath)
-	// PyWheels is Python and wheels of pip, numpy, pandas and their dependencies, in
-	// WheelsDir.
+	// PyWheels is Python and wheels of pip, numpy, pandas and their dependencies, in WheelsDir.
 	PyWheels = require("PyWheels", "run \"make tools\"", func() error {
 		if err := Python.Err(); err != nil {
 			return err

@@ -39,12 +39,10 @@ type Requirement struct {
 	check func() error
 }
 
-// Err returns what is missing, nil if the requirement is met. It checks the host once per
-// process.
+// Err returns what is missing, nil if the requirement is met. It checks the host once per process.
 func (r Requirement) Err() error { return r.check() }
 
-// Met reports whether the requirement is met, for tests whose expectations depend on the
-// host.
+// Met reports whether the requirement is met, for tests whose expectations depend on the host.
 func (r Requirement) Met() bool { return r.check() == nil }
 
 func require(name, how string, check func() error) Requirement {

@@ -50,8 +50,8 @@ func TestPlainPrefix(t *testing.T) {
 	}
 }
 
-// AppendASCII is AppendEscape for each byte that needs it, wherever it is, up to the first byte that
-// is not ASCII.
+// AppendASCII is AppendEscape for each byte that needs it, wherever it is, up to the first byte
+// that is not ASCII.
 func TestAppendASCII(t *testing.T) {
 	slow := func(p string) (s string, n int) {
 		for ; n < len(p) && p[n] < utf8.RuneSelf; n++ {

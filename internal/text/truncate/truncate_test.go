@@ -40,8 +40,7 @@ func TestTake(t *testing.T) {
 	}
 }
 
-// What is taken of valid text is a valid beginning of it, a character short of
-// the bound at most.
+// What is taken of valid text is a valid beginning of it, a character short of the bound at most.
 func TestTakeOfText(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := rapid.String().Draw(t, "text")

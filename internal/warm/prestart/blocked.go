@@ -8,9 +8,9 @@ import (
 	"github.com/sandbar-dev/sandbar/driver"
 )
 
-// Blocker is the ability of a Sandbox to start an interpreter before the file of its program exists,
-// and to block it in open(2) of that file. A program cannot tell, if the interpreter looks at nothing
-// of the program before it opens the file. internal/agent/client has it on Linux.
+// Blocker is the ability of a Sandbox to start an interpreter before the file of its program
+// exists, and to block it in open(2) of that file. A program cannot tell, if the interpreter looks
+// at nothing of the program before it opens the file. internal/agent/client has it on Linux.
 type Blocker interface {
 	// StartBlocked starts a program as Start does. The program blocks when it opens path,
 	// until Release. path must not exist, and std.Stdin must be nil. The returned Process has
@@ -66,8 +66,8 @@ func (h *blockedInterpreter) fits(e driver.Evaluation, std driver.Stdio) bool {
 	return len(e.Args) == 0 && std.Stdin == nil && (e.Dir == "" || e.Dir == sandbar.DefaultDir) && maps.Equal(e.Env, h.t.spec.Env)
 }
 
-// Eval implements driver.Evaluator: it unblocks the interpreter. If the interpreter does not fit, it
-// starts another in the same sandbox.
+// Eval implements driver.Evaluator: it unblocks the interpreter. If the interpreter does not fit,
+// it starts another in the same sandbox.
 func (h *blockedInterpreter) Eval(ctx context.Context, e driver.Evaluation, std driver.Stdio) (driver.Process, error) {
 	if err := h.use(ctx, e); err != nil {
 		return nil, err

@@ -25,9 +25,8 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/warm/prestart"
 )
 
-// program is one of a corpus: a file of testdata. Lines at its beginning of the
-// form "// args: …", "// env: A=b", "// stdin: …" say what it is given ("# …" for
-// Elixir).
+// program is one of a corpus: a file of testdata. Lines at its beginning of the form "// args: …",
+// "// env: A=b", "// stdin: …" say what it is given ("# …" for Elixir).
 type program struct {
 	name, text string
 	args       []string
@@ -239,8 +238,8 @@ func TestShellCannotTell(t *testing.T) {
 	compare(t, corpus(t, "shell"), "shell", "sh", "main.sh", nil)
 }
 
-// The process of a fork has a process id, can be signalled and killed with its tree, and is used once.
-// If it dies before Eval, Eval returns Gone.
+// The process of a fork has a process id, can be signalled and killed with its tree, and is used
+// once. If it dies before Eval, Eval returns Gone.
 func TestPausedInterpreter(t *testing.T) {
 	testenv.Need(t, testenv.Node)
 	d := nativeDriver(t)
@@ -334,8 +333,8 @@ func (s slowEnd) Read(p []byte) (int, error) {
 	return s.Reader.Read(p)
 }
 
-// A program whose input is known as a whole starts after the end of the input: the BEAM would lose a
-// last line without a newline.
+// A program whose input is known as a whole starts after the end of the input: the BEAM would lose
+// a last line without a newline.
 func TestElixirHasItsWholeInput(t *testing.T) {
 	testenv.Need(t, testenv.Elixir)
 	tpl, err := prestart.Prepare(nativeDriver(t), driver.TemplateSpec{Spec: spec(), Language: "elixir", Argv: []string{"elixir"}, File: "main.exs"})

@@ -20,7 +20,8 @@ type pausedInterpreter struct {
 
 var _ driver.Evaluator = (*pausedInterpreter)(nil)
 
-// Eval implements driver.Evaluator: it writes the program's file and sends the arguments to the hook.
+// Eval implements driver.Evaluator: it writes the program's file and sends the arguments to the
+// hook.
 func (w *pausedInterpreter) Eval(ctx context.Context, e driver.Evaluation, std driver.Stdio) (driver.Process, error) {
 	if err := w.use(ctx, e); err != nil {
 		return nil, err
@@ -43,8 +44,8 @@ type process struct {
 // Unwrap returns the driver's process, for driver.As.
 func (p *process) Unwrap() any { return p.Process }
 
-// Wait returns the result. Its Duration excludes the time before Eval, but includes that of Start: so
-// it is never shorter than the program's. Its StdoutBytes exclude the marker.
+// Wait returns the result. Its Duration excludes the time before Eval, but includes that of Start:
+// so it is never shorter than the program's. Its StdoutBytes exclude the marker.
 func (p *process) Wait() (sandbar.Result, error) {
 	r, err := p.Process.Wait()
 	p.std.out.flushing.Wait()

@@ -1,6 +1,6 @@
-// Package prestart starts interpreters before their programs are known. It works with any driver that
-// can start a program, and serves languages that the driver cannot fork (driver.Templater): each ready
-// sandbox has an interpreter process of its own, which has done its start-up and waits.
+// Package prestart starts interpreters before their programs are known. It works with any driver
+// that can start a program, and serves languages that the driver cannot fork (driver.Templater):
+// each ready sandbox has an interpreter process of its own, which has done its start-up and waits.
 //
 // A program must not be able to tell that its interpreter has waited, except by clocks. So each
 // interpreter is started with the command of a cold start. There are two ways to make it wait:
@@ -9,12 +9,12 @@
 //     open(2) (Blocker), and no code of this package runs in it.
 //   - Node, the BEAM and Python load a hook that an environment variable names. The hook reads
 //     arguments, environment and directory from the standard input, removes its traces, and returns
-//     into the interpreter's start-up. The program's input follows in the same pipe; the outputs are
-//     the process's own.
+//     into the interpreter's start-up. The program's input follows in the same pipe; the outputs
+//     are the process's own.
 //
-// SECURITY.md lists the differences that a program can still observe. Eval refuses a program that sets
-// an environment variable which the interpreter reads at its start (Unsupported): it needs a cold
-// start.
+// SECURITY.md lists the differences that a program can still observe. Eval refuses a program that
+// sets an environment variable which the interpreter reads at its start (Unsupported): it needs a
+// cold start.
 package prestart
 
 import (
@@ -204,8 +204,8 @@ func (t *template) command(e driver.Evaluation) sandbar.Cmd {
 	return sandbar.Cmd{Args: append(args, e.Args...), Env: e.Env, Dir: e.Dir}
 }
 
-// payload returns what a hook reads: fields separated by NUL. They are the kind of input, the directory,
-// the number of arguments, the arguments, and the environment as K=V.
+// payload returns what a hook reads: fields separated by NUL. They are the kind of input, the
+// directory, the number of arguments, the arguments, and the environment as K=V.
 func (k kind) payload(e driver.Evaluation, in io.Reader) string {
 	stdin := "pipe"
 	if in == nil {

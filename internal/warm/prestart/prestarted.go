@@ -22,7 +22,8 @@ var _ driver.Unwrapper = (*prestarted)(nil)
 // Unwrap returns the driver's sandbox, for driver.As.
 func (a *prestarted) Unwrap() any { return a.Sandbox }
 
-// Destroy destroys the sandbox. If no program was evaluated, it ends the pending reads of its input.
+// Destroy destroys the sandbox. If no program was evaluated, it ends the pending reads of its
+// input.
 func (a *prestarted) Destroy(ctx context.Context) error {
 	a.std.abandon()
 	return a.Sandbox.Destroy(ctx)

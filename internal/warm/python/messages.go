@@ -46,8 +46,8 @@ func calls(arch string) (map[string]int, bool) {
 	return m, ok
 }
 
-// common returns the modules that programs use most, and that import most others. The template skips
-// those that the installation lacks.
+// common returns the modules that programs use most, and that import most others. The template
+// skips those that the installation lacks.
 func common() []string {
 	return strings.Fields(`
 		argparse array ast asyncio base64 bisect bz2 calendar cmath collections.abc concurrent.futures
@@ -135,17 +135,17 @@ func ParseHello(b []byte) (h Hello, ok bool) {
 	return Hello{}, false
 }
 
-// Rlimit is a resource limit of a copy (getrlimit(2)). Resource is the kernel's number; RLIM_INFINITY
-// is no limit.
+// Rlimit is a resource limit of a copy (getrlimit(2)). Resource is the kernel's number;
+// RLIM_INFINITY is no limit.
 type Rlimit struct {
 	Resource   uint32
 	Soft, Hard uint64
 }
 
 // ForkRequest asks a template for a copy. The message carries these descriptors, in this order: a
-// SOCK_STREAM socket for the Run; a SOCK_STREAM socket whose end of file ends the memory holder; the
-// cgroup.procs or tasks files of the copy's control groups; its namespaces, the user namespace first;
-// the Landlock ruleset, if Ruleset is set.
+// SOCK_STREAM socket for the Run; a SOCK_STREAM socket whose end of file ends the memory holder;
+// the cgroup.procs or tasks files of the copy's control groups; its namespaces, the user namespace
+// first; the Landlock ruleset, if Ruleset is set.
 type ForkRequest struct {
 	Cgroups, Namespaces int  // number of descriptors
 	Ruleset             bool // whether there is a ruleset descriptor

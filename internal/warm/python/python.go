@@ -2,30 +2,30 @@
 // between the template and a driver. The package starts nothing and makes no system calls; package
 // native does.
 //
-// A template is an interpreter that has imported modules and is forked into sandboxes. It is started
-// on the name of the program's file, which does not exist yet, with Archive first on its path. The
-// sitecustomize module in Archive imports the modules and reads ForkRequests from descriptor Control.
-// For each ForkRequest it forks a copy. The copy enters the control groups and namespaces that came
-// with the request, drops everything that the agent's launcher drops, and waits for a Run on the
-// socket that came with the request. Then it returns into the interpreter's own start-up, which opens
-// the file and runs it.
+// A template is an interpreter that has imported modules and is forked into sandboxes. It is
+// started on the name of the program's file, which does not exist yet, with Archive first on its
+// path. The sitecustomize module in Archive imports the modules and reads ForkRequests from
+// descriptor Control. For each ForkRequest it forks a copy. The copy enters the control groups and
+// namespaces that came with the request, drops everything that the agent's launcher drops, and
+// waits for a Run on the socket that came with the request. Then it returns into the interpreter's
+// own start-up, which opens the file and runs it.
 //
-// A second process outside the sandbox, the memory holder, may share the memory of a copy. It blocks
-// in read(2) until its socket is closed. So the program's end is reported before the kernel frees the
-// memory. Hello reports whether copies have a holder.
+// A second process outside the sandbox, the memory holder, may share the memory of a copy. It
+// blocks in read(2) until its socket is closed. So the program's end is reported before the kernel
+// frees the memory. Hello reports whether copies have a holder.
 //
 // When a template is ready, the driver runs ProfileProgram in one copy. It prints which pages of
-// memory it has used. WorkingSet makes a message of them, and later copies map these pages when they
-// are made.
+// memory it has used. WorkingSet makes a message of them, and later copies map these pages when
+// they are made.
 //
 // Invariants:
 //
-//   - The template never runs code of a caller. It reads Config, ForkRequests and the modules that it
-//     imports, but no Run and no file of a sandbox.
+//   - The template never runs code of a caller. It reads Config, ForkRequests and the modules that
+//     it imports, but no Run and no file of a sandbox.
 //   - A copy that fails at any step exits.
 //   - While a copy has rights, its sandbox contains no other program.
-//   - To a program, sys.modules, the import system, arguments, environment, streams, exit handlers and
-//     its entries in /proc look as after a cold start. SECURITY.md, "Warm starts", lists the
+//   - To a program, sys.modules, the import system, arguments, environment, streams, exit handlers
+//     and its entries in /proc look as after a cold start. SECURITY.md, "Warm starts", lists the
 //     differences.
 package python
 

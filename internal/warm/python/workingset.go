@@ -24,9 +24,9 @@ const (
 )
 
 // WorkingSet returns the message that tells a template which pages to map in each copy. output is
-// what ProfileProgram printed with these imports; memory is the sandbox's memory limit in bytes, 0 or
-// less for none. Pages to be written are bounded by a quarter of the limit. WorkingSet returns nil if
-// output names no pages, which is so if the interpreter has finalized itself.
+// what ProfileProgram printed with these imports; memory is the sandbox's memory limit in bytes, 0
+// or less for none. Pages to be written are bounded by a quarter of the limit. WorkingSet returns
+// nil if output names no pages, which is so if the interpreter has finalized itself.
 func WorkingSet(imports []string, memory int64, output []byte) []byte {
 	pages := uint64(defaultPages)
 	if len(imports) > 0 {

@@ -1,6 +1,6 @@
-// Package sitezip packs a Python program that the interpreter runs at the end of its start-up, as the
-// module sitecustomize. The module is in a zip file and not in a directory, because Python writes
-// compiled modules into directories.
+// Package sitezip packs a Python program that the interpreter runs at the end of its start-up, as
+// the module sitecustomize. The module is in a zip file and not in a directory, because Python
+// writes compiled modules into directories.
 package sitezip
 
 import (
@@ -12,8 +12,8 @@ import (
 // Variable is the environment variable that puts the file first on the interpreter's path.
 const Variable = "PYTHONPATH"
 
-// Pack returns a zip file with source as sitecustomize.py. The result depends on source only. It is not
-// compressed, so that Python needs no zlib to read it.
+// Pack returns a zip file with source as sitecustomize.py. The result depends on source only. It is
+// not compressed, so that Python needs no zlib to read it.
 func Pack(source []byte) []byte {
 	var b bytes.Buffer
 	z := zip.NewWriter(&b)

@@ -3,10 +3,8 @@
 package cachedir
 
 import (
-	"context"
 	"os"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -24,31 +22,8 @@ func private(dir string) error {
 	return nil
 }
 
-// lockPoll is the interval of attempts to take a busy lock.
-const lockPoll = 20 * time.Millisecond
-
-// lock waits for a lock that ends with this process.
-func lock(ctx context.Context, path string) (unlock func(), err error) {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	t := time.NewTicker(lockPoll)
-	defer t.Stop()
-	for {
-		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if err == nil {
-			return func() { f.Close() }, nil
-		}
-		if err != unix.EWOULDBLOCK && err != unix.EINTR {
-			f.Close()
-			return nil, err
-		}
-		select {
-		case <-ctx.Done():
-			f.Close()
-			return nil, ctx.Err()
-		case <-t.C:
-		}
-	}
+// tryLock locks a file for this process. busy reports whether another process has the lock.
+func tryLock(f *os.File) (busy bool, err error) {
+	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	return err == unix.EWOULDBLOCK || err == unix.EINTR, err
 }

@@ -1,9 +1,7 @@
 package cachedir
 
 import (
-	"context"
 	"os"
-	"time"
 
 	"golang.org/x/sys/windows"
 )
@@ -18,31 +16,8 @@ func private(dir string) error {
 	return err
 }
 
-// lockPoll is the interval of attempts to take a busy lock.
-const lockPoll = 20 * time.Millisecond
-
-// lock waits for a lock that ends with this process.
-func lock(ctx context.Context, path string) (unlock func(), err error) {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	t := time.NewTicker(lockPoll)
-	defer t.Stop()
-	for {
-		err := windows.LockFileEx(windows.Handle(f.Fd()), windows.LOCKFILE_EXCLUSIVE_LOCK|windows.LOCKFILE_FAIL_IMMEDIATELY, 0, 1, 0, &windows.Overlapped{})
-		if err == nil {
-			return func() { f.Close() }, nil
-		}
-		if err != windows.ERROR_LOCK_VIOLATION {
-			f.Close()
-			return nil, err
-		}
-		select {
-		case <-ctx.Done():
-			f.Close()
-			return nil, ctx.Err()
-		case <-t.C:
-		}
-	}
+// tryLock locks a file for this process. busy reports whether another process has the lock.
+func tryLock(f *os.File) (busy bool, err error) {
+	err = windows.LockFileEx(windows.Handle(f.Fd()), windows.LOCKFILE_EXCLUSIVE_LOCK|windows.LOCKFILE_FAIL_IMMEDIATELY, 0, 1, 0, &windows.Overlapped{})
+	return err == windows.ERROR_LOCK_VIOLATION, err
 }

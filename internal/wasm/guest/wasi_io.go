@@ -30,6 +30,24 @@ func (c *wasiCall) vectors(ptr, n uint32) (pieces [][]byte, total int, errno cal
 	return pieces, total, 0
 }
 
+// transfer returns the descriptor and the buffers of a call that reads or writes a file.
+func (c *wasiCall) transfer(q *call.Request) (d *descriptor, pieces [][]byte, total int, errno call.Errno) {
+	d, errno = c.file(c.u32(0))
+	reads, positioned := q.Op == call.Read || q.Op == call.ReadAt, q.Op == call.ReadAt || q.Op == call.WriteAt
+	switch {
+	case errno != 0:
+	case d.kind == call.TypeDirectory:
+		errno = call.EISDIR
+	case reads && !d.read, !reads && !d.write:
+		errno = call.EBADF
+	case d.std && positioned:
+		errno = call.ESPIPE
+	default:
+		pieces, total, errno = c.vectors(c.u32(1), c.u32(2))
+	}
+	return d, pieces, total, errno
+}
+
 func fdRead(c *wasiCall) call.Errno {
 	return c.read(&call.Request{Op: call.Read}, c.u32(3))
 }
@@ -39,18 +57,7 @@ func fdPread(c *wasiCall) call.Errno {
 }
 
 func (c *wasiCall) read(q *call.Request, out uint32) call.Errno {
-	d, errno := c.file(c.u32(0))
-	switch {
-	case errno != 0:
-		return errno
-	case d.kind == call.TypeDirectory:
-		return call.EISDIR
-	case !d.read:
-		return call.EBADF
-	case d.std && q.Op == call.ReadAt:
-		return call.ESPIPE
-	}
-	pieces, total, errno := c.vectors(c.u32(1), c.u32(2))
+	d, pieces, total, errno := c.transfer(q)
 	if errno != 0 {
 		return errno
 	}
@@ -82,18 +89,7 @@ func fdPwrite(c *wasiCall) call.Errno {
 }
 
 func (c *wasiCall) write(q *call.Request, out uint32) call.Errno {
-	d, errno := c.file(c.u32(0))
-	switch {
-	case errno != 0:
-		return errno
-	case d.kind == call.TypeDirectory:
-		return call.EISDIR
-	case !d.write:
-		return call.EBADF
-	case d.std && q.Op == call.WriteAt:
-		return call.ESPIPE
-	}
-	pieces, total, errno := c.vectors(c.u32(1), c.u32(2))
+	d, pieces, total, errno := c.transfer(q)
 	if errno != 0 {
 		return errno
 	}

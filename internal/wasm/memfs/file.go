@@ -100,6 +100,9 @@ func (h *File) Name() string { return h.name }
 
 // usable returns the handle's inode for reading. The caller holds fs.mu.
 func (h *File) usable() (*inode, error) {
+	if h.closed {
+		return nil, syscall.EBADF
+	}
 	if h.life != h.fs.generation {
 		return nil, syscall.ESTALE
 	}
@@ -215,9 +218,6 @@ func (h *File) Seek(offset int64, whence int) (int64, error) {
 	defer h.mu.Unlock()
 	h.fs.mu.RLock()
 	defer h.fs.mu.RUnlock()
-	if h.closed {
-		return 0, syscall.EBADF
-	}
 	i, err := h.usable()
 	if err != nil {
 		return 0, err
@@ -276,9 +276,6 @@ func (h *File) change(apply func(*inode) error) error {
 	defer h.mu.Unlock()
 	h.fs.mu.Lock()
 	defer h.fs.mu.Unlock()
-	if h.closed {
-		return syscall.EBADF
-	}
 	if _, err := h.usable(); err != nil {
 		return err
 	}
@@ -291,9 +288,6 @@ func (h *File) Stat() (*Info, error) {
 	defer h.mu.Unlock()
 	h.fs.mu.RLock()
 	defer h.fs.mu.RUnlock()
-	if h.closed {
-		return nil, syscall.EBADF
-	}
 	i, err := h.usable()
 	if err != nil {
 		return nil, err
@@ -309,9 +303,6 @@ func (h *File) ReadDir(n int) ([]*Info, error) {
 	defer h.mu.Unlock()
 	h.fs.mu.RLock()
 	defer h.fs.mu.RUnlock()
-	if h.closed {
-		return nil, syscall.EBADF
-	}
 	i, err := h.usable()
 	if err != nil {
 		return nil, err

@@ -168,8 +168,7 @@ func (f *FS) entry(cwd, path string) (place, error) {
 	return p, err
 }
 
-// misplacedSlash reports whether the path ends in a slash but does not name a
-// directory.
+// misplacedSlash reports whether the path ends in a slash but does not name a directory.
 func (p place) misplacedSlash() bool { return p.slash && p.inode != nil && !p.inode.mode.IsDir() }
 
 // existing is entry for a name that must exist.

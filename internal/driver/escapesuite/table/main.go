@@ -1,13 +1,11 @@
-// Command table writes what "sandbar escape-suite --json" found as tables into a
-// document:
+// Command table writes what "sandbar escape-suite --json" found as tables into a document:
 //
 //	table SECURITY.md native.json docker.json …
 //
-// A file has one report or several, one for each role. The first table has a row for
-// each case, a column for each user that the native driver's daemon was, and one for
-// each other driver. A cell sums up the runs on the host's programs and on an image,
-// cold and warm. The second table has a row for each run. They stand between two
-// marks and replace what stood there.
+// A file has one report or several, one for each role. The first table has a row for each case, a
+// column for each user that the native driver's daemon was, and one for each other driver. A cell
+// sums up the runs on the host's programs and on an image, cold and warm. The second table has a
+// row for each run. The tables replace the text between two marker comments of the document.
 package main
 
 import (
@@ -92,7 +90,7 @@ func replace(document, text string) (string, error) {
 	before, rest, ok := strings.Cut(document, begin)
 	_, after, ok2 := strings.Cut(rest, end)
 	if !ok || !ok2 {
-		return "", fmt.Errorf("the marks %q and %q are not there", begin, end)
+		return "", fmt.Errorf("the marker comments %q and %q are missing", begin, end)
 	}
 	return before + begin + text + end + after, nil
 }
@@ -168,8 +166,7 @@ func (n *notes) number(why string) int {
 	return i + 1
 }
 
-// cell sums up what came of a case: the worst sign of all runs, and why some did not
-// run it.
+// cell sums up what came of a case: the worst sign of all runs, and why some did not run it.
 func (c column) cell(id string, n *notes) string {
 	worst, why := len(signs())-1, []int{}
 	for _, run := range c.runs {

@@ -9,8 +9,8 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/driver/escapesuite"
 )
 
-// The document has a row for every case there is, a column for every user that the
-// daemon can be, and in none of them has a driver let out what it claims to hold.
+// The document has a row for every case and a column for every user of the daemon, and no cell
+// shows an escape from a driver that claims the boundary.
 func TestDocument(t *testing.T) {
 	text, err := os.ReadFile("../../../../SECURITY.md")
 	if err != nil {

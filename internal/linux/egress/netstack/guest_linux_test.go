@@ -33,11 +33,10 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// patience ends what would never end; nothing needs as long.
+// patience ends a test that hangs; no test needs that long.
 const patience = 2 * time.Minute
 
-// guest is a sandbox without the sandbox: a second stack, at the other end of
-// the device, that plays the part of its kernel.
+// guest is a second stack at the other end of the device. It has the role of a sandbox's kernel.
 type guest struct {
 	t    testing.TB
 	link *Link
@@ -47,7 +46,7 @@ type guest struct {
 	dev  *memory
 }
 
-// memory is a Device without a kernel.
+// memory is a Device in memory.
 type memory struct {
 	toHost chan []byte
 	done   chan struct{}
@@ -73,7 +72,7 @@ func (m *memory) Close() error {
 	return nil
 }
 
-// rules are those of most tests: the loopback stands for the world.
+// rules returns the rules of most tests, which allow the loopback as the outside network.
 func rules() driver.Outbound {
 	return driver.Outbound{AllowPrivate: prefixes("127.0.0.0/8", "::1/128"), DeniedPorts: []uint16{25}}
 }
@@ -95,7 +94,7 @@ func newHostFor(t testing.TB, o driver.Outbound) *Host {
 	return h
 }
 
-// newGuest makes a sandbox on a Host of its own.
+// newGuest makes a guest on a Host of its own.
 func newGuest(t testing.TB, o driver.Outbound) *guest { return newHostFor(t, o).guest(t) }
 
 func (h *Host) guest(t testing.TB) *guest {
@@ -157,7 +156,7 @@ func (h *Host) guest(t testing.TB) *guest {
 	return g
 }
 
-// close closes the link and looks at what is left of it.
+// close closes the link and checks that nothing is left of it.
 func (g *guest) close() {
 	if err := g.link.Close(); err != nil {
 		g.t.Error(err)
@@ -178,7 +177,7 @@ func full(a netip.AddrPort) (tcpip.FullAddress, tcpip.NetworkProtocolNumber) {
 	return tcpip.FullAddress{NIC: 1, Addr: tcpip.AddrFromSlice(a.Addr().AsSlice()), Port: a.Port()}, proto
 }
 
-// tcp connects the guest to an address of the world.
+// tcp connects the guest to an outside address.
 func (g *guest) tcp(to netip.AddrPort) (*gonet.TCPConn, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -190,7 +189,7 @@ func (g *guest) tcp(to netip.AddrPort) (*gonet.TCPConn, error) {
 	return c, err
 }
 
-// mustTCP is tcp that succeeds; the connection has a deadline.
+// mustTCP is tcp and fails the test on an error; the connection has a deadline.
 func (g *guest) mustTCP(to netip.AddrPort) *gonet.TCPConn {
 	g.t.Helper()
 	c, err := g.tcp(to)
@@ -202,7 +201,7 @@ func (g *guest) mustTCP(to netip.AddrPort) *gonet.TCPConn {
 	return c
 }
 
-// mustUDP is a socket of the guest that is connected to an address of the world.
+// mustUDP returns a socket of the guest that is connected to an outside address.
 func (g *guest) mustUDP(to netip.AddrPort) *gonet.UDPConn {
 	g.t.Helper()
 	a, proto := full(to)
@@ -215,8 +214,8 @@ func (g *guest) mustUDP(to netip.AddrPort) *gonet.UDPConn {
 	return c
 }
 
-// world is a server on the loopback. serve is called for each connection, which
-// is closed afterwards.
+// world starts a server on the loopback. It calls serve for each connection and closes the
+// connection afterwards.
 func world(t testing.TB, at string, serve func(*net.TCPConn)) netip.AddrPort {
 	t.Helper()
 	l, err := net.Listen("tcp", at)

@@ -17,8 +17,8 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/linux/egress/wire"
 )
 
-// names is a name server on the loopback, over UDP and TCP at one port. answer
-// gets each question and returns what is sent, nil for nothing.
+// names starts a name server on the loopback, over UDP and TCP at one port. answer gets each query
+// and returns the response, nil for none.
 func names(t testing.TB, answer func(q dnsmessage.Message, network string) []byte) netip.AddrPort {
 	t.Helper()
 	var u net.PacketConn
@@ -81,7 +81,7 @@ func names(t testing.TB, answer func(q dnsmessage.Message, network string) []byt
 	return u.LocalAddr().(*net.UDPAddr).AddrPort()
 }
 
-// reply is the answer to q with these addresses.
+// reply returns the response to q with these addresses.
 func reply(q dnsmessage.Message, addrs ...string) dnsmessage.Message {
 	q.Response, q.RecursionAvailable = true, true
 	for _, a := range addrs {
@@ -106,7 +106,7 @@ func question(t testing.TB, id uint16, name string, kind dnsmessage.Type) []byte
 		Questions: []dnsmessage.Question{{Name: dnsmessage.MustNewName(name), Type: kind, Class: dnsmessage.ClassINET}}})
 }
 
-// ask sends the gateway a question over UDP and returns the answer.
+// ask sends the gateway a query over UDP and returns the response.
 func (g *guest) ask(q []byte) dnsmessage.Message {
 	g.t.Helper()
 	c := g.mustUDP(netip.AddrPortFrom(wire.Gateway, wire.DNSPort))
@@ -177,7 +177,7 @@ func TestDNS(t *testing.T) {
 	}
 }
 
-// Questions that are none, and those that are not passed on.
+// Malformed queries, and queries that are not forwarded.
 func TestDNSRefused(t *testing.T) {
 	var asked atomic.Int64
 	server := names(t, func(q dnsmessage.Message, _ string) []byte {
@@ -210,7 +210,7 @@ func TestDNSRefused(t *testing.T) {
 			}
 		})
 	}
-	// An answer is no question, and is not answered: the next question is.
+	// A message with the response bit gets no response. The next query does.
 	c := g.mustUDP(netip.AddrPortFrom(wire.Gateway, wire.DNSPort))
 	c.Write(pack(t, reply(dnsmessage.Message{Header: dnsmessage.Header{ID: 9},
 		Questions: []dnsmessage.Question{{Name: dnsmessage.MustNewName("a."), Type: 1, Class: 1}}}, "192.0.2.1")))
@@ -225,8 +225,7 @@ func TestDNSRefused(t *testing.T) {
 	}
 }
 
-// A server that does not answer, answers something else, or lies about the
-// question is passed over.
+// The gateway skips a server that does not respond, sends something else, or repeats another query.
 func TestDNSServers(t *testing.T) {
 	dead, err := net.ListenPacket("udp", "127.0.0.1:0")
 	if err != nil {
@@ -240,7 +239,8 @@ func TestDNSServers(t *testing.T) {
 		t.Errorf("with the first server dead: %+v", m)
 	}
 	liar := names(t, func(q dnsmessage.Message, _ string) []byte {
-		// Before the answer come some to other questions, by somebody who guesses.
+		// Responses to other queries, as of an attacker who guesses ids, arrive before the right
+		// one.
 		other := reply(q, "198.51.100.1")
 		other.ID++
 		return pack(t, other)
@@ -287,7 +287,7 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// Beyond the rate the answer is a refusal, at once.
+// A query beyond the rate is refused at once.
 func TestDNSRate(t *testing.T) {
 	server := names(t, func(q dnsmessage.Message, _ string) []byte { return pack(t, reply(q, "192.0.2.7")) })
 	g := newGuest(t, withNames(server))
@@ -304,8 +304,7 @@ func TestDNSRate(t *testing.T) {
 	}
 }
 
-// A name whose address changes after it was looked at: what counts is the
-// address that is connected to.
+// The address of a name changes after the lookup: the policy checks the address of the connection.
 func TestRebinding(t *testing.T) {
 	var turn atomic.Int64
 	server := names(t, func(q dnsmessage.Message, _ string) []byte {
@@ -333,7 +332,7 @@ func TestRebinding(t *testing.T) {
 	}
 }
 
-// A link that is closed while questions are under way does not wait for them.
+// Closing a link does not wait for pending queries.
 func TestCloseDuringQuestions(t *testing.T) {
 	server := names(t, func(dnsmessage.Message, string) []byte { return nil })
 	g := newGuest(t, withNames(server))
@@ -346,10 +345,10 @@ func TestCloseDuringQuestions(t *testing.T) {
 	c := g.mustTCP(netip.AddrPortFrom(wire.Gateway, wire.DNSPort))
 	c.Write([]byte{0, 50, 1, 2})
 	until(t, "questions are under way", func() bool { return g.link.asking.now.Load() == int64(len(conns)) })
-	g.close() // which looks at what is left
+	g.close() // close checks that nothing is left
 }
 
-// Arbitrary questions get an answer of their own number, or none.
+// An arbitrary query gets a response with its own id, or none.
 func FuzzQuestion(f *testing.F) {
 	f.Add(question(f, 1, "name.example.", dnsmessage.TypeA))
 	f.Add([]byte{0, 1, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0xc0, 0x0c, 0, 1, 0, 1})

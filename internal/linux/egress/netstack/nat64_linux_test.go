@@ -15,7 +15,7 @@ import (
 	"github.com/sandbar-dev/sandbar/driver"
 )
 
-// embed puts an IPv4 address behind a translator's prefix.
+// embed returns the IPv6 address of an IPv4 address within a translator's prefix.
 func embed(p netip.Prefix, v4 string) netip.Addr {
 	b, x := p.Addr().As16(), netip.MustParseAddr(v4).As4()
 	for _, l := range layouts() {
@@ -28,8 +28,8 @@ func embed(p netip.Prefix, v4 string) netip.Addr {
 	return netip.AddrFrom16(b)
 }
 
-// dns64 is a name server of a network whose translators have these prefixes, told
-// of at the time; nil: it does not answer.
+// dns64 is the name server of a network with NAT64. It announces the current prefixes; with nil it
+// does not respond.
 func dns64(t *testing.T, prefixes *atomic.Pointer[[]netip.Prefix], code dnsmessage.RCode) netip.AddrPort {
 	return names(t, func(q dnsmessage.Message, _ string) []byte {
 		if q.Questions[0].Name.String() != "ipv4only.arpa." || q.Questions[0].Type != dnsmessage.TypeAAAA {
@@ -53,7 +53,7 @@ func dns64(t *testing.T, prefixes *atomic.Pointer[[]netip.Prefix], code dnsmessa
 	})
 }
 
-// discovering is a Host that asks a name server for translators.
+// discovering returns a Host that queries a name server for NAT64 prefixes.
 func discovering(t *testing.T, o driver.Outbound, servers ...netip.AddrPort) *Host {
 	o.DNS = servers
 	h := newHostFor(t, o)
@@ -78,8 +78,7 @@ func stored(list ...netip.Prefix) *atomic.Pointer[[]netip.Prefix] {
 	return &p
 }
 
-// Behind a prefix that the network's name server tells of, an IPv4 address is
-// judged as such, by every length that a prefix can have.
+// An IPv4 address within an announced prefix is checked as IPv4, for every length of a prefix.
 func TestTranslators(t *testing.T) {
 	for _, s := range []string{"2a00:1::/32", "2a00:1:200::/40", "2a00:1:2::/48", "2a00:1:2:300::/56", "2a00:1:2:3::/64", "2a00:1:2:3:4:5::/96"} {
 		prefix := netip.MustParsePrefix(s)
@@ -103,12 +102,12 @@ func TestTranslators(t *testing.T) {
 	}
 }
 
-// The prefixes of RFC 6052 and RFC 8215 are a translator's whatever is told.
+// The prefixes of RFC 6052 and RFC 8215 are always NAT64 prefixes.
 func TestTranslatorsAlways(t *testing.T) {
 	p := mustPolicy(t, driver.Outbound{AllowPrivate: prefixes("64:ff9b:1::/48")}, ownIn())
 	for a, open := range map[string]bool{
 		"64:ff9b::8.8.8.8": true, "64:ff9b::10.0.0.1": false,
-		// Which length it has is not known, so it must be open by all.
+		// The length of the prefix is unknown, so the address must be allowed for every length.
 		"64:ff9b:1:808:8:808:808:808": true, "64:ff9b:1:a00:0:100::": false, "64:ff9b:1:808:8:808:a00:1": false, "64:ff9b:1::a9fe:a9fe": false,
 	} {
 		if err := p.Check(netip.AddrPortFrom(netip.MustParseAddr(a), 443)); (err == nil) != open {
@@ -124,8 +123,8 @@ func TestTranslatorsAlways(t *testing.T) {
 	}
 }
 
-// While no name server answers, public IPv6 is shut unless the operator opens it;
-// that there are no translators is an answer, and what is known stays known.
+// Until a name server responds, public IPv6 is denied unless the operator allows it. "No prefixes"
+// is a response, and a later failure keeps the last result.
 func TestTranslatorsUnknown(t *testing.T) {
 	public := netip.MustParseAddrPort("[2a00:9::8]:443")
 	var told atomic.Pointer[[]netip.Prefix]
@@ -141,7 +140,7 @@ func TestTranslatorsUnknown(t *testing.T) {
 		}
 	}
 	told.Store(&[]netip.Prefix{})
-	h.names.set([]netip.AddrPort{server}) // and so it is asked again
+	h.names.set([]netip.AddrPort{server}) // so the query is repeated
 	until(t, "there are none", func() bool { return h.policy.Check(public) == nil })
 	prefix := netip.MustParsePrefix("2a00:9::/96")
 	told.Store(&[]netip.Prefix{prefix})
@@ -157,10 +156,10 @@ func TestTranslatorsUnknown(t *testing.T) {
 	}
 }
 
-// A connection that comes before name servers have answered waits for them.
+// A connection that begins before the first response waits for it.
 func TestTranslatorsAwaited(t *testing.T) {
 	asked, release := make(chan struct{}), make(chan struct{})
-	var first sync.Once // a question without an answer is asked again
+	var first sync.Once // a query without a response is repeated
 	server := names(t, func(q dnsmessage.Message, _ string) []byte {
 		first.Do(func() { close(asked) })
 		<-release
@@ -171,7 +170,7 @@ func TestTranslatorsAwaited(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	var open atomic.Bool
-	h.policy.own = func(netip.Addr) (bool, error) { open.Store(true); return true, nil } // asked only if all else is open
+	h.policy.own = func(netip.Addr) (bool, error) { open.Store(true); return true, nil } // queried only if all other rules allow the address
 	done := make(chan error, 1)
 	go func() {
 		_, err := h.dial(ctx, "tcp", netip.MustParseAddrPort("[2a00:9::8]:443"))
@@ -196,7 +195,7 @@ func TestParseTranslators(t *testing.T) {
 	if _, _, ok := parseTranslators(nil); ok {
 		t.Error("nothing is an answer")
 	}
-	m := reply(q, "192.0.0.170") // an A record among them
+	m := reply(q, "192.0.0.170") // the response has an A record too
 	m.Answers = append(m.Answers, dnsmessage.Resource{
 		Header: dnsmessage.ResourceHeader{Name: q.Questions[0].Name, Class: dnsmessage.ClassINET, TTL: 7},
 		Body:   &dnsmessage.AAAAResource{AAAA: netip.MustParseAddr("2a00::1").As16()}})

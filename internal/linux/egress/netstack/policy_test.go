@@ -9,7 +9,7 @@ import (
 	"github.com/sandbar-dev/sandbar/driver"
 )
 
-// ownIn makes a Policy.own that knows these addresses as the machine's.
+// ownIn returns a Policy.own for a machine with these addresses.
 func ownIn(addrs ...string) func(netip.Addr) (bool, error) {
 	return func(a netip.Addr) (bool, error) {
 		for _, s := range addrs {
@@ -31,11 +31,11 @@ func prefixes(list ...string) (out []netip.Prefix) {
 func mustPolicy(t *testing.T, o driver.Outbound, own func(netip.Addr) (bool, error)) *Policy {
 	t.Helper()
 	p := newPolicy(o, own)
-	p.nat64.Store(&[]netip.Prefix{}) // a name server has told that there are none
+	p.nat64.Store(&[]netip.Prefix{}) // a name server has announced no NAT64 prefix
 	return p
 }
 
-// Every range that is shut, by its first and last address and one between.
+// Every denied range, by its first address, its last one and one between.
 func TestPolicyShuts(t *testing.T) {
 	p := mustPolicy(t, driver.Outbound{}, ownIn("93.184.216.34", "2a00:1450:4001::1"))
 	for _, a := range []string{
@@ -46,10 +46,10 @@ func TestPolicyShuts(t *testing.T) {
 		"192.0.0.0", "192.0.0.1", "192.0.0.2", "192.0.0.8", "192.0.0.255", "192.0.2.0", "192.0.2.255", "192.88.99.1",
 		"198.18.0.0", "198.19.255.255", "198.51.100.0", "198.51.100.255", "203.0.113.0", "203.0.113.255",
 		"224.0.0.0", "224.0.0.251", "239.255.255.255", "240.0.0.0", "250.1.1.1", "255.255.255.254", "255.255.255.255",
-		// Metadata and agents of clouds.
+		// Metadata services and agents of clouds.
 		"169.254.169.254", "169.254.170.2", "169.254.170.23", "169.254.0.23", "100.100.100.200", "192.0.0.192", "168.63.129.16",
 		"fd00:ec2::254", "fd00:ec2::23", "fd20:ce::254", "fd00:42::42",
-		// IPv6: this host, private, link-local, special, not given out.
+		// IPv6: this host, private, link-local, special, unassigned.
 		"::", "::1", "fc00::", "fd12:3456::1", "fdff:ffff:ffff:ffff:ffff:ffff:ffff:ffff", "fe80::1", "febf::1", "fec0::1", "ff02::1", "ff0e::1",
 		"100::1", "2001::1", "2001:0:4136:e378:8000:63bf:3fff:fdd2", "2001:10::1", "2001:db8::1", "2002::1", "2002:7f00:1::1", "3fff::1", "3fff:fff::1",
 		"4000::1", "5f00::1", "8000::1", "::2", "64:ff9b:1::1", "fd5b:a4d1:7c32::1", "fd5b:a4d1:7c32::2",
@@ -85,7 +85,7 @@ func TestPolicyOpens(t *testing.T) {
 	}
 }
 
-// What the operator opens, shuts, and cannot open.
+// Addresses that the operator allows, denies, and cannot allow.
 func TestPolicyRules(t *testing.T) {
 	for _, c := range []struct {
 		name        string
@@ -124,7 +124,7 @@ func TestPolicyRules(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			o := driver.Outbound{Deny: prefixes(c.deny...)}
 			for _, x := range prefixes(c.allow...) {
-				if !x.Addr().Is4In6() { // refused before it comes here
+				if !x.Addr().Is4In6() { // refused by an earlier check
 					o.AllowPrivate = append(o.AllowPrivate, x)
 				}
 			}
@@ -145,8 +145,8 @@ func TestPolicyPorts(t *testing.T) {
 	}
 }
 
-// What the kernel cannot be asked is not reached; what no route leads to is left
-// to the socket, whose error says more.
+// If the kernel cannot be asked about an address, it is denied. If no route leads to it, the
+// socket's connect returns the more precise error.
 func TestPolicyOwnFails(t *testing.T) {
 	dst := netip.MustParseAddrPort("8.8.8.8:53")
 	fails := func(err error) func(netip.Addr) (bool, error) {
@@ -160,7 +160,7 @@ func TestPolicyOwnFails(t *testing.T) {
 	}
 }
 
-// Each row says why, and none is hidden by one before it that is as firm.
+// Each row has a reason, and no row is hidden by an earlier one of the same firmness.
 func TestRows(t *testing.T) {
 	for _, rows := range [][]rangeRow{rangeRows4(), rangeRows6()} {
 		parsed := parseRows(rows)

@@ -33,7 +33,7 @@ func TestRoutes(t *testing.T) {
 			t.Errorf("%v: own %v, %v", a, is, err)
 		}
 	}
-	// Somebody else's, or, on a host without a route, nobody's.
+	// The address of another machine or, on a host without a route, of none.
 	for _, s := range []string{"8.8.8.8", "2001:4860:4860::8888"} {
 		if is, err := r.own(netip.MustParseAddr(s)); is || err != nil && !errors.Is(err, errNoRoute) {
 			t.Errorf("%s: own %v, %v", s, is, err)
@@ -44,7 +44,7 @@ func TestRoutes(t *testing.T) {
 	}
 }
 
-// Answers that are not, or are cut short, are errors and not addresses of others.
+// A malformed or truncated answer is an error and never another address.
 func TestRouteAnswers(t *testing.T) {
 	r, err := openRoutes()
 	if err != nil {

@@ -42,14 +42,14 @@ func TestTCPEcho(t *testing.T) {
 	}
 }
 
-// Much data both ways at once arrives, all of it and in order.
+// Bulk data in both directions at once arrives complete and in order.
 func TestTCPVolume(t *testing.T) {
 	size := int64(256 << 20)
 	if testing.Short() {
 		size = 16 << 20
 	}
 	type sum [sha256.Size]byte
-	// stream writes size bytes that depend on seed and returns their sum.
+	// stream writes size bytes that depend on seed and returns their checksum.
 	stream := func(w io.Writer, seed uint64) (s sum, err error) {
 		h := sha256.New()
 		src := rand.NewChaCha8([32]byte{byte(seed)})
@@ -67,7 +67,7 @@ func TestTCPVolume(t *testing.T) {
 		}
 		return sum(h.Sum(nil)), err
 	}
-	// both streams and takes at once, over one connection.
+	// both sends and receives at once, over one connection.
 	both := func(c interface {
 		io.ReadWriter
 		CloseWrite() error
@@ -101,7 +101,7 @@ func TestTCPVolume(t *testing.T) {
 	}
 }
 
-// A thousand connections at once each get their own bytes.
+// A thousand concurrent connections each get their own bytes.
 func TestTCPMany(t *testing.T) {
 	many := 1000
 	if testing.Short() {
@@ -145,7 +145,7 @@ func TestTCPMany(t *testing.T) {
 	until(t, "closed connections give their places back", func() bool { return g.link.conns.now.Load() == 0 })
 }
 
-// Each side can end its direction first, and the other goes on.
+// Each side can half-close first, and the other direction continues.
 func TestTCPHalfClose(t *testing.T) {
 	g := newGuest(t, rules())
 	t.Run("the program first", func(t *testing.T) {
@@ -181,8 +181,8 @@ func TestTCPHalfClose(t *testing.T) {
 	})
 }
 
-// A program that does not read holds the world back, and loses nothing. Small
-// pieces, of which many could wait, are no exception.
+// If a program does not read, the outside sender blocks and no byte is lost. The same holds for
+// many small pieces.
 func TestTCPSlowReader(t *testing.T) {
 	for _, piece := range []int{1, 100, 1 << 20} {
 		t.Run(fmt.Sprint(piece), func(t *testing.T) {
@@ -203,7 +203,7 @@ func TestTCPSlowReader(t *testing.T) {
 				}
 			}))
 			if total > 32<<20 {
-				// It stops: two looks, some time apart, see the same.
+				// The sender has stopped: two readings, some time apart, are equal.
 				last := int64(-1)
 				until(t, "the world is held back", func() bool {
 					now := sent.Load()
@@ -240,7 +240,7 @@ func TestTCPSlowReader(t *testing.T) {
 	}
 }
 
-// A world that does not read holds the program back, in bounded memory.
+// If the outside receiver does not read, the program blocks, and the stack's memory is bounded.
 func TestTCPSlowWorld(t *testing.T) {
 	g := newGuest(t, rules())
 	read := make(chan struct{})
@@ -285,7 +285,7 @@ func TestTCPSlowWorld(t *testing.T) {
 	}
 }
 
-// What is denied, and what nobody listens at, is answered; nothing is connected.
+// A denied address and a port without a listener are answered, and no connection is made.
 func TestTCPRefused(t *testing.T) {
 	g := newGuest(t, rules())
 	var reached atomic.Int64
@@ -318,7 +318,7 @@ func TestTCPRefused(t *testing.T) {
 	if n := reached.Load(); n != 0 {
 		t.Errorf("%d connections came to a server", n)
 	}
-	// Without a word from the operator the loopback is one of them, by any name.
+	// By default the loopback is denied, by any of its addresses.
 	g = newGuest(t, rulesOfNobody())
 	for _, a := range []string{"127.0.0.1", "127.0.0.2", "::1", "::ffff:127.0.0.1", "64:ff9b::127.0.0.1"} {
 		if c, err := g.tcp(port(a)); err == nil {
@@ -331,8 +331,7 @@ func TestTCPRefused(t *testing.T) {
 	}
 }
 
-// Package net takes the unspecified address for the loopback; the policy is
-// asked before that.
+// Package net treats the unspecified address as the loopback; the policy is checked first.
 func TestDialUnspecified(t *testing.T) {
 	h := newHostFor(t, rules())
 	to := world(t, "127.0.0.1:0", func(*net.TCPConn) { t.Error("a connection came") })
@@ -350,7 +349,7 @@ func TestDialUnspecified(t *testing.T) {
 	}
 }
 
-// A reset passes through, either way.
+// A reset is forwarded in both directions.
 func TestTCPReset(t *testing.T) {
 	g := newGuest(t, rules())
 	t.Run("the world's", func(t *testing.T) {
@@ -375,7 +374,7 @@ func TestTCPReset(t *testing.T) {
 			n, _ := c.Read(one)
 			return n == 1
 		})
-		c.Close() // with bytes unread: a reset
+		c.Close() // closing with unread bytes causes a reset
 		if err := <-got; !isReset(err) {
 			t.Errorf("the world got %v", err)
 		}
@@ -383,7 +382,7 @@ func TestTCPReset(t *testing.T) {
 	until(t, "the places are given back", func() bool { return g.link.conns.now.Load() == 0 })
 }
 
-// Beyond the bound connections are refused, and when one ends another may come.
+// Connections beyond the bound are refused. When one ends, another is accepted.
 func TestTCPBound(t *testing.T) {
 	o := rules()
 	o.MaxConnections = 3
@@ -407,7 +406,7 @@ func TestTCPBound(t *testing.T) {
 	})
 }
 
-// The daemon's own bound holds for all sandboxes together.
+// The daemon's bound applies to all sandboxes together.
 func TestHostBound(t *testing.T) {
 	h := newHostFor(t, rules())
 	h.sockets.most = 3
@@ -429,7 +428,8 @@ func TestHostBound(t *testing.T) {
 	b.mustTCP(to)
 }
 
-// A sandbox that has used up its bytes is cut off and refused; its neighbour is not.
+// A sandbox that has used all its bytes loses its connections and gets no others; its neighbour is
+// unaffected.
 func TestBytesBound(t *testing.T) {
 	o := rules()
 	o.MaxBytes = 1 << 20
@@ -467,7 +467,7 @@ func TestBytesBound(t *testing.T) {
 	}
 }
 
-// However many connections share the memory, it is no more than twice of it.
+// For any number of connections the buffers take at most twice the memory bound.
 func TestShare(t *testing.T) {
 	g := budget{most: buffers}
 	var all []int64
@@ -491,7 +491,7 @@ func TestShare(t *testing.T) {
 	}
 }
 
-// Closing the link in the middle of transfers cuts them on both sides.
+// Closing the link during transfers resets them on both sides.
 func TestCloseDuringTransfer(t *testing.T) {
 	g := newGuest(t, rules())
 	var ends sync.WaitGroup
@@ -527,7 +527,7 @@ func TestCloseDuringTransfer(t *testing.T) {
 	ends.Wait()
 }
 
-// Links come and go with connections under way, and nothing adds up.
+// Repeatedly opened and closed links with open connections leak nothing.
 func TestLinksComeAndGo(t *testing.T) {
 	h := newHostFor(t, rules())
 	to := world(t, "127.0.0.1:0", echo)
@@ -549,7 +549,7 @@ func TestLinksComeAndGo(t *testing.T) {
 	}
 }
 
-// What a kernel says by itself does not wake the stack.
+// Packets that a kernel sends by itself do not create the stack.
 func TestIdle(t *testing.T) {
 	g := newGuest(t, rules())
 	solicit := make([]byte, ipv6Header+8)

@@ -14,10 +14,10 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/linux/egress/wire"
 )
 
-// rulesOfNobody are the rules of an operator who says nothing.
+// rulesOfNobody returns the rules of an operator without settings.
 func rulesOfNobody() driver.Outbound { return driver.Outbound{DeniedPorts: []uint16{25}} }
 
-// datagrams is a server that sends each datagram back.
+// datagrams starts a server that returns each datagram.
 func datagrams(t testing.TB, at string, seen *atomic.Int64) netip.AddrPort {
 	t.Helper()
 	c, err := net.ListenPacket("udp", at)
@@ -66,8 +66,8 @@ func TestUDPEcho(t *testing.T) {
 	}
 }
 
-// refused waits until a socket of the guest is told that nobody takes what it
-// sends. A blocked Read of this stack is not woken by that, so it looks again.
+// refused waits until a socket of the guest reports "port unreachable". In this stack the report
+// does not wake a blocked Read, so refused polls.
 func refused(t *testing.T, u net.Conn) {
 	t.Helper()
 	until(t, "the program is told", func() bool {
@@ -80,7 +80,7 @@ func refused(t *testing.T, u net.Conn) {
 	})
 }
 
-// Nobody there, or not to be reached: the program is told.
+// If no process listens, or the address is denied, the program gets an error.
 func TestUDPRefused(t *testing.T) {
 	closed, err := net.ListenPacket("udp", "127.0.0.1:0")
 	if err != nil {
@@ -139,7 +139,7 @@ func TestUDPBound(t *testing.T) {
 	}
 }
 
-// A flow ends when nothing was sent for flowIdle, and not before.
+// A flow ends flowIdle after its last datagram, and not before.
 func TestFlowIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &flow{}
@@ -160,7 +160,7 @@ func TestFlowIdle(t *testing.T) {
 	})
 }
 
-// A flow whose time is over gives its place back.
+// An expired flow releases its slot.
 func TestFlowEnds(t *testing.T) {
 	g := newGuest(t, rules())
 	var seen atomic.Int64

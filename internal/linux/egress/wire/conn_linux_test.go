@@ -33,8 +33,7 @@ func openFDs(t *testing.T) int {
 	return len(list)
 }
 
-// Descriptors travel with Attach frames, two of them, and with no others; what
-// comes with a frame that is refused does not stay open.
+// Only Attach frames carry descriptors, two each. Descriptors of a refused frame are closed.
 func TestDescriptors(t *testing.T) {
 	daemon, stack := newPair(t)
 	null, err := os.Open("/dev/null")

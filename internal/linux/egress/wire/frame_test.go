@@ -73,7 +73,7 @@ func make4() (out []netip.AddrPort) {
 	return out
 }
 
-// What decodes is written again as it was.
+// A decoded frame is encoded to the same bytes.
 func FuzzDecode(f *testing.F) {
 	for _, x := range examples() {
 		f.Add(x.Append(nil))

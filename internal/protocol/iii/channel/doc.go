@@ -35,7 +35,7 @@ const (
 	Write Direction = "write"
 )
 
-// Ref identifies one end of a channel. Its key is a secret: whoever has it can open the end.
+// Ref identifies one end of a channel. Its key is a secret: every holder can open the end.
 type Ref struct {
 	AccessKey string    `json:"access_key"`
 	ChannelID string    `json:"channel_id"`

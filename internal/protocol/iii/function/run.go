@@ -112,8 +112,8 @@ func shellOf(ctx context.Context, b *sandboxEntry) string {
 	return posixShell
 }
 
-// withStep adds the failed step to an error. Its fix is not a payload to send: it names the step, and
-// the sandbox if that was to be kept.
+// withStep adds the failed step to an error. Its fix is not a payload to send: it names the step
+// and a sandbox that the caller wanted to keep.
 func withStep(step, id string, err error) error {
 	var e *failure
 	if !errors.As(err, &e) {

@@ -24,8 +24,8 @@ const worker = "iii-sandbox"
 //     iii-sandbox: {…}         a map of workers, at the top or anywhere below
 //
 // Unset fields have their defaults and unknown keys are ignored, as in the worker itself. A
-// top-level key "sandbox", an older layout, is refused, and so is a file without a block; the errors
-// are Invalid.
+// top-level key "sandbox", an older layout, is refused, and so is a file without a block; the
+// errors are Invalid.
 func Load(data []byte) (Config, error) {
 	root, err := parse(data)
 	if err != nil {

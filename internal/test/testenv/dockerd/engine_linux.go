@@ -35,8 +35,7 @@ type Engine struct {
 	http   *http.Client
 }
 
-// Start starts an engine with an empty store and returns when it answers. ctx
-// bounds the start.
+// Start starts an engine with an empty store and returns when it answers. ctx bounds the start.
 func Start(ctx context.Context) (*Engine, error) {
 	dir, err := os.MkdirTemp("", Prefix) // short: sockets lie in it
 	if err != nil {

@@ -19,8 +19,7 @@ type Shared struct {
 	err    error
 }
 
-// Engine returns the engine, which has Image. It skips the test if this host cannot run an
-// engine.
+// Engine returns the engine, which has Image. It skips the test if this host cannot run an engine.
 func (s *Shared) Engine(t testing.TB) *Engine {
 	t.Helper()
 	testenv.Need(t, testenv.Docker, testenv.DebianImage)

@@ -1,11 +1,10 @@
 // Package qemu boots a Linux guest and runs programs in it, for tests that need another
 // kernel configuration than this host's, mainly another layout of cgroups.
 //
-// Each Run builds the guest from the kernel of scripts/qemu-kernel.sh, an initial file
-// system with one static program (guestinit), and this host's /usr, /bin, /lib* and /etc,
-// shared read-only, so that the guest has the host's interpreters. The processor is
-// emulated (QEMU's TCG) and needs no privilege; it is about ten times slower than the host
-// and boots in about six seconds.
+// Each Run builds the guest from the kernel of scripts/qemu-kernel.sh, an initial file system with
+// one static program (guestinit), and this host's /usr, /bin, /lib* and /etc, shared read-only, so
+// that the guest has the host's interpreters. The processor is emulated (QEMU's TCG) and needs no
+// privilege; it is about ten times slower than the host and boots in about six seconds.
 //
 // A test calls testenv.Need(t, testenv.QEMU) first.
 package qemu
@@ -37,8 +36,7 @@ import (
 type Guest struct {
 	// Cgroups is the layout of cgroups. Default: guestplan.V2.
 	Cgroups guestplan.Layout
-	// Shares maps absolute directories of the guest to directories of the
-	// host, all read-only.
+	// Shares maps absolute directories of the guest to directories of the host, all read-only.
 	Shares map[string]string
 	// Commands run one after another, even if one fails.
 	Commands []guestplan.Command
@@ -85,10 +83,9 @@ const (
 // errStill is the error of a hung machine.
 var errStill = fmt.Errorf("no message for %v", silence)
 
-// Run boots the guest, runs the commands and returns a Result for each, in order. An error
-// means that the guest itself failed; it contains the end of the guest's console. If the
-// machine hangs, Run runs all commands again in a new one. When ctx ends, Run kills the
-// guest.
+// Run boots the guest, runs the commands and returns a Result for each, in order. An error means
+// that the guest itself failed; it contains the end of the guest's console. If the machine hangs,
+// Run runs all commands again in a new one. When ctx ends, Run kills the guest.
 func Run(ctx context.Context, g Guest) ([]Result, error) {
 	for n := 1; ; n++ {
 		results, err := g.run(ctx)

@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// reserve returns n bytes of zeros, which take memory only when they are used.
-// They are none of the Go heap, which the collector would have to look after.
+// reserve returns n zero bytes, which take memory only when they are written. They are outside of
+// the Go heap, so the garbage collector does not scan them.
 func reserve(n int64) []byte {
 	b, err := unix.Mmap(-1, 0, int(n), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON|mapNoReserve)
 	if err != nil {

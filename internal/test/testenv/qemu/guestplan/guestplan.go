@@ -45,8 +45,7 @@ type Layout string
 const (
 	// V2 is the version 2 hierarchy alone, systemd's "unified" layout.
 	V2 Layout = "v2"
-	// V1 is version 1 hierarchies alone, with cpu and cpuacct together, systemd's "legacy"
-	// layout.
+	// V1 is version 1 hierarchies alone, with cpu and cpuacct together, systemd's "legacy" layout.
 	V1 Layout = "v1"
 )
 
