@@ -1,0 +1,81 @@
+package guest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/internal/agent/boot"
+	"github.com/sandbar-dev/sandbar/internal/wasm/cachedir"
+	"github.com/sandbar-dev/sandbar/internal/wasm/v86/cpio"
+)
+
+// BuildInitramfs writes the initial file system for a kernel, with agent as its first program, and
+// returns its path and the SHA-256 sum of its content. agent is the agent's executable; nil means
+// the running binary, which must then call boot.Main first. If the cache directory has the file, it
+// is compared and used.
+func BuildInitramfs(cacheDir string, k Kernel, agent []byte) (path, sum string, err error) {
+	if agent == nil {
+		self, err := os.Executable()
+		if err == nil {
+			agent, err = os.ReadFile(self)
+		}
+		if err != nil {
+			return "", "", sandbar.Errorf(sandbar.Internal, "reading the running program: %w", err)
+		}
+	}
+	content, err := initramfs(k, agent)
+	if err != nil {
+		return "", "", sandbar.Errorf(sandbar.Internal, "building the initial file system: %w", err)
+	}
+	unlock, err := cachedir.Lock(context.Background(), cacheDir)
+	if err != nil {
+		return "", "", writeError("locking the cache directory", err)
+	}
+	defer unlock()
+	if err := removeUnfinished(cacheDir); err != nil {
+		return "", "", writeError("removing unfinished files", err)
+	}
+	sum = digest(content)
+	path = filepath.Join(cacheDir, "initramfs-"+sum[:16])
+	old, err := os.ReadFile(path)
+	if err == nil && bytes.Equal(old, content) {
+		return path, sum, nil
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", "", writeError("reading the initial file system", err)
+	}
+	if err := replaceFile(path, content); err != nil {
+		return "", "", writeError("writing the initial file system", err)
+	}
+	return path, sum, nil
+}
+
+// initramfs returns the content of the initial file system. It is not compressed: decompression
+// takes longer in an emulated machine than reading.
+func initramfs(k Kernel, agent []byte) ([]byte, error) {
+	var b bytes.Buffer
+	w := cpio.NewWriter(&b)
+	for _, dir := range []string{"dev", "proc", "sys", "root", "lower", "bound", strings.TrimPrefix(boot.ModuleDir, "/")} {
+		w.Dir(dir)
+	}
+	w.Device("dev/console", 5, 1)
+	w.File(strings.TrimPrefix(boot.Init, "/"), agent)
+	var order strings.Builder
+	for _, path := range k.Modules {
+		content, err := os.ReadFile(path)
+		if err != nil {
+			return nil, err
+		}
+		w.File(strings.TrimPrefix(boot.ModuleDir, "/")+"/"+filepath.Base(path), content)
+		order.WriteString(filepath.Base(path) + "\n")
+	}
+	w.File(strings.TrimPrefix(boot.OrderFile, "/"), []byte(order.String()))
+	err := w.Close()
+	return b.Bytes(), err
+}
