@@ -164,7 +164,7 @@ func imageRoot(t *testing.T) Root {
 
 // TestBoot boots a machine and looks at it as the host does: through the agent.
 func TestBoot(t *testing.T) {
-	testenv.Need(t, testenv.VMKernel)
+	testenv.Need(t, testenv.Once, testenv.VMKernel)
 	const disk = 8 << 20
 	m := bootMachine(t, imageRoot(t).Path, Boot{Disk: disk, Inodes: 500, Console: true})
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
@@ -239,7 +239,7 @@ func TestBoot(t *testing.T) {
 
 // TestBootFails checks that a machine that cannot boot says why and powers off.
 func TestBootFails(t *testing.T) {
-	testenv.Need(t, testenv.VMKernel)
+	testenv.Need(t, testenv.Once, testenv.VMKernel)
 	broken := filepath.Join(t.TempDir(), "root")
 	if err := os.WriteFile(broken, make([]byte, 1<<20), 0o644); err != nil {
 		t.Fatal(err)

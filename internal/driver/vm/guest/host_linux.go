@@ -10,10 +10,31 @@ import (
 	"time"
 
 	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/driver"
 	"github.com/sandbar-dev/sandbar/internal/agent/wire"
 	"github.com/sandbar-dev/sandbar/internal/linux/hostenv"
 	"github.com/sandbar-dev/sandbar/internal/linux/policy"
 )
+
+// Source returns a function for BuildRoot that opens the tree of an image, and a function that
+// allows the removal of the image again. paths are additional paths of the host for the image
+// "host", separated by colons; see hostenv.ParsePaths. NotFound: there is no such image.
+func Source(ctx context.Context, images driver.Images, name, paths string) (open func(context.Context) (*Tree, error), release func(), err error) {
+	image, err := hostenv.OpenImage(ctx, images, name)
+	if err != nil {
+		return nil, nil, err
+	}
+	if image != nil {
+		return func(ctx context.Context) (*Tree, error) { return ImageTree(ctx, image.ID, image.Dir) }, image.Close, nil
+	}
+	return func(ctx context.Context) (*Tree, error) {
+		extra, err := hostenv.ParsePaths(paths)
+		if err != nil {
+			return nil, err
+		}
+		return HostTree(ctx, extra)
+	}, func() {}, nil
+}
 
 // HostTree returns the tree of the image "host": what the native driver shows of the host, by the
 // plan of package policy. extra are additional paths of the host; see policy.CheckExtra. Files that

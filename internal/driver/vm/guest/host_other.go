@@ -6,9 +6,10 @@ import (
 	"context"
 
 	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/driver"
 )
 
-// HostTree returns Unsupported: only Linux has programs for a Linux guest.
-func HostTree(context.Context, []string) (*Tree, error) {
-	return nil, &sandbar.Error{Code: sandbar.Unsupported, Message: "the host's programs cannot run in a Linux guest", Fix: "use an image"}
+// Source returns Unsupported: images are unpacked, and the host's programs run, on Linux only.
+func Source(context.Context, driver.Images, string, string) (open func(context.Context) (*Tree, error), release func(), err error) {
+	return nil, nil, &sandbar.Error{Code: sandbar.Unsupported, Message: "roots of machines can be built on Linux only", Fix: "use another driver"}
 }

@@ -160,15 +160,16 @@ func find(ctx context.Context, o SetupOptions) (source, parts, error) {
 			errs = append(errs, errors.New(c.image+": "+err.Error()))
 		}
 	}
-	code, fix := sandbar.Unsupported, "install a kernel package (Debian: linux-image-cloud-amd64; Fedora: kernel-core), or name a kernel with `sandbar vm setup --kernel FILE --modules DIR`"
+	const other = "name a kernel with `sandbar vm setup --kernel FILE --modules DIR`"
 	if e, ok := errors.AsType[*sandbar.Error](errs[0]); ok && len(errs) == 1 {
-		code, fix = e.Code, e.Fix+"; or name a kernel with `sandbar vm setup --kernel FILE --modules DIR`"
+		return source{}, parts{}, &sandbar.Error{Code: e.Code, Message: "no guest kernel could be prepared: " + e.Message, Err: e.Err, Fix: e.Fix + "; or " + other}
 	}
 	texts := make([]string, len(errs))
 	for i, err := range errs {
 		texts[i] = err.Error()
 	}
-	return source{}, parts{}, &sandbar.Error{Code: code, Message: "no guest kernel could be prepared: " + strings.Join(texts, "; "), Fix: fix}
+	return source{}, parts{}, &sandbar.Error{Code: sandbar.Unsupported, Message: "no guest kernel could be prepared: " + strings.Join(texts, "; "),
+		Fix: "install a kernel package (Debian: linux-image-cloud-amd64; Fedora: kernel-core), or " + other}
 }
 
 // localKernel reads a kernel from files.

@@ -201,17 +201,10 @@ func (t *Tree) entry(ctx context.Context, top, d *os.Root, at string, into *node
 		}
 		n.link, n.size = link, int64(len(link))
 	case 0:
-		// Whether it can be read is known only after opening it. Directories and FIFOs cannot
-		// appear here; O_NONBLOCK protects against a file that was just replaced by a FIFO.
-		f, err := d.OpenFile(name, os.O_RDONLY|openNonblock, 0)
-		if errors.Is(err, fs.ErrPermission) || errors.Is(err, fs.ErrNotExist) {
+		if info.Mode().Perm()&0o004 == 0 && !readable(d, name) {
 			t.skipped++
 			return nil
 		}
-		if err != nil {
-			return err
-		}
-		f.Close()
 		n.from, n.path, n.size = top, p, info.Size()
 		t.bytes += n.size
 	default:
@@ -224,6 +217,17 @@ func (t *Tree) entry(ctx context.Context, top, d *os.Root, at string, into *node
 	t.identify(p, n, info)
 	into.children[name] = n
 	return nil
+}
+
+// readable reports whether this user can read a file. O_NONBLOCK protects against a file that was
+// just replaced by a FIFO.
+func readable(d *os.Root, name string) bool {
+	f, err := d.OpenFile(name, os.O_RDONLY|openNonblock, 0)
+	if err != nil {
+		return false
+	}
+	f.Close()
+	return true
 }
 
 // identify adds an entry's metadata to the digest of the sources.
