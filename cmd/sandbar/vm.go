@@ -8,7 +8,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandbar-dev/sandbar"
-	"github.com/sandbar-dev/sandbar/internal/agent/embedded"
 	"github.com/sandbar-dev/sandbar/internal/cli"
 	"github.com/sandbar-dev/sandbar/internal/driver/vm/guest"
 	"github.com/sandbar-dev/sandbar/internal/server/config"
@@ -109,10 +108,6 @@ func (a *app) vmSetup(ctx context.Context, cmd *cobra.Command, cfg *config.Confi
 	o.Dir, o.Progress = dir, bar.show
 	report := vmSetupReport{Directory: dir}
 	if report.Kernel, err = guest.Setup(ctx, o); err != nil {
-		return cli.Fail(cli.ExitFailure, err)
-	}
-	// The agent's program is small, and the driver builds this file too: it only fails early here.
-	if _, _, err := guest.BuildInitramfs(dir, report.Kernel, embedded.Binary()); err != nil {
 		return cli.Fail(cli.ExitFailure, err)
 	}
 	if only, _ := flags.GetBool("kernel-only"); !only {

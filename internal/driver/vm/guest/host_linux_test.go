@@ -5,9 +5,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/sandbar-dev/sandbar/internal/test/testenv"
 )
@@ -25,7 +24,7 @@ func TestImageTreeLeavesOut(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := unix.Mkfifo(filepath.Join(dir, "fifo"), 0o666); err != nil {
+	if err := syscall.Mkfifo(filepath.Join(dir, "fifo"), 0o666); err != nil {
 		t.Fatal(err)
 	}
 	program := filepath.Join(dir, "setuid")
@@ -46,7 +45,7 @@ func TestImageTreeLeavesOut(t *testing.T) {
 	if _, err := fs.Stat(image, "fifo"); err == nil {
 		t.Error("the root has a FIFO")
 	}
-	if info, err := fs.Stat(image, "setuid"); err != nil || permissions(info) != 0o755 || info.Mode()&(fs.ModeSetuid|fs.ModeSetgid|unix.S_ISUID|unix.S_ISGID) != 0 {
+	if info, err := fs.Stat(image, "setuid"); err != nil || permissions(info) != 0o755 || info.Mode()&(fs.ModeSetuid|fs.ModeSetgid|syscall.S_ISUID|syscall.S_ISGID) != 0 {
 		t.Errorf("a setuid program: %v, %v", info, err)
 	}
 	for name, want := range map[string]string{"link": secret, "up": "../../../../../../etc", "loop": "loop"} {

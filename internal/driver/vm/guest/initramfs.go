@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/internal/agent/boot"
@@ -18,7 +19,7 @@ import (
 // BuildInitramfs writes the initial file system for a kernel, with agent as its first program, and
 // returns its path and the SHA-256 sum of its content. agent is the agent's executable; nil means
 // the running binary, which must then call boot.Main first. If the cache directory has the file, it
-// is compared and used.
+// is compared and used. Files that no call has returned for a day are removed.
 func BuildInitramfs(cacheDir string, k Kernel, agent []byte) (path, sum string, err error) {
 	if agent == nil {
 		self, err := os.Executable()
@@ -42,10 +43,12 @@ func BuildInitramfs(cacheDir string, k Kernel, agent []byte) (path, sum string, 
 		return "", "", writeError("removing unfinished files", err)
 	}
 	sum = digest(content)
-	path = filepath.Join(cacheDir, "initramfs-"+sum[:16])
+	path = filepath.Join(cacheDir, initramfsPrefix+sum[:16])
+	removeUnused(cacheDir, path)
 	old, err := os.ReadFile(path)
 	if err == nil && bytes.Equal(old, content) {
-		return path, sum, nil
+		now := time.Now()
+		return path, sum, os.Chtimes(path, now, now)
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return "", "", writeError("reading the initial file system", err)
@@ -54,6 +57,23 @@ func BuildInitramfs(cacheDir string, k Kernel, agent []byte) (path, sum string, 
 		return "", "", writeError("writing the initial file system", err)
 	}
 	return path, sum, nil
+}
+
+// initramfsPrefix begins the name of an initial file system.
+const initramfsPrefix = "initramfs-"
+
+// unusedFor is the time after which an initial file system is removed. Other processes, such as a
+// daemon of another release, may be about to boot a machine with a younger one.
+const unusedFor = 24 * time.Hour
+
+// removeUnused removes the initial file systems that were not used for unusedFor, except one.
+func removeUnused(cacheDir, except string) {
+	names, _ := filepath.Glob(filepath.Join(cacheDir, initramfsPrefix+"*")) // the pattern is right
+	for _, name := range names {
+		if info, err := os.Stat(name); err == nil && name != except && time.Since(info.ModTime()) > unusedFor {
+			_ = os.Remove(name) // it is only a cached file
+		}
+	}
 }
 
 // initramfs returns the content of the initial file system. It is not compressed: decompression

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/klauspost/compress/zstd"
 
@@ -218,6 +219,40 @@ func TestLocation(t *testing.T) {
 	want := []string{"http://other.example/debian/pool/main/l/x.deb", "http://mirror.example/debian/pool/main/l/x.deb"}
 	if got := (location{uri: want[1]}).candidates(); !slices.Equal(got, want) {
 		t.Errorf("candidates: %q", got)
+	}
+}
+
+// TestInitramfs checks that the initial file system is kept, compared, and removed when unused.
+func TestInitramfs(t *testing.T) {
+	dir := t.TempDir()
+	path, sum, err := BuildInitramfs(dir, Kernel{}, []byte("agent"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte("damaged"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	again, sum2, err := BuildInitramfs(dir, Kernel{}, []byte("agent"))
+	if err != nil || again != path || sum2 != sum {
+		t.Errorf("again: %s %s, %v", again, sum2, err)
+	}
+	if got, err := fileDigest(path); err != nil || got != sum {
+		t.Errorf("a damaged file was kept: %s, %v", got, err)
+	}
+	other, _, err := BuildInitramfs(dir, Kernel{}, []byte("another agent"))
+	if err != nil || other == path {
+		t.Errorf("another agent: %s, %v", other, err)
+	}
+	old := time.Now().Add(-2 * unusedFor)
+	if err := os.Chtimes(path, old, old); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := BuildInitramfs(dir, Kernel{}, []byte("another agent")); err != nil {
+		t.Fatal(err)
+	}
+	left, _ := filepath.Glob(filepath.Join(dir, initramfsPrefix+"*"))
+	if !slices.Equal(left, []string{other}) {
+		t.Errorf("left: %q, want %q", left, other)
 	}
 }
 

@@ -129,7 +129,7 @@ func find(ctx context.Context, o SetupOptions) (source, parts, error) {
 		p, err := extractParts(s)
 		if err != nil {
 			return source{}, parts{}, &sandbar.Error{Code: sandbar.Invalid, Field: "kernel", Message: "the kernel " + sandbar.Quote(o.Vmlinux, 200) + " cannot be used", Err: err,
-				Fix: "name a kernel for x86-64 with CONFIG_PVH, and the directory of its modules (--modules /lib/modules/RELEASE)"}
+				Fix: "name a kernel for x86-64 with CONFIG_PVH, compressed with zstd or gzip or not at all, and the directory of its modules (--modules /lib/modules/RELEASE)"}
 		}
 		return s, p, nil
 	}
@@ -169,7 +169,7 @@ func find(ctx context.Context, o SetupOptions) (source, parts, error) {
 		texts[i] = err.Error()
 	}
 	return source{}, parts{}, &sandbar.Error{Code: sandbar.Unsupported, Message: "no guest kernel could be prepared: " + strings.Join(texts, "; "),
-		Fix: "install a kernel package (Debian: linux-image-cloud-amd64; Fedora: kernel-core), or " + other}
+		Fix: "install a newer kernel package (Debian 12: linux-image-6.12-cloud-amd64; Debian 13: linux-image-cloud-amd64; Fedora: kernel-core), or " + other}
 }
 
 // localKernel reads a kernel from files.

@@ -10,7 +10,6 @@ import (
 	"io"
 
 	"github.com/klauspost/compress/zstd"
-	"github.com/ulikunitz/xz"
 )
 
 // maxVmlinux bounds an uncompressed kernel, in bytes.
@@ -77,8 +76,6 @@ func unpackPayload(b []byte) ([]byte, error) {
 			defer z.Close()
 			r = z
 		}
-	case bytes.HasPrefix(b, []byte{0xfd, '7', 'z', 'X', 'Z', 0}) && len(b) > 4:
-		r, err = xz.ReaderConfig{SingleStream: true}.NewReader(bytes.NewReader(b[:len(b)-4]))
 	case bytes.HasPrefix(b, []byte{0x1f, 0x8b}):
 		var z *gzip.Reader
 		z, err = gzip.NewReader(bytes.NewReader(b))
@@ -87,7 +84,7 @@ func unpackPayload(b []byte) ([]byte, error) {
 			r = z
 		}
 	default:
-		return nil, errors.New("the kernel is compressed in a format other than zstd, xz and gzip")
+		return nil, errors.New("the kernel is compressed in a format other than zstd and gzip")
 	}
 	if err != nil {
 		return nil, err
