@@ -27,7 +27,10 @@ require (
 	pgregory.net/rapid v1.3.0
 )
 
-require github.com/opencontainers/runtime-spec v1.2.1
+require (
+	github.com/erofs/go-erofs v0.3.1
+	github.com/opencontainers/runtime-spec v1.2.1
+)
 
 require (
 	github.com/Microsoft/go-winio v0.6.2 // indirect
@@ -36,7 +39,6 @@ require (
 	github.com/dlclark/regexp2/v2 v2.5.2 // indirect
 	github.com/docker/go-connections v0.8.2 // indirect
 	github.com/docker/go-units v0.5.0 // indirect
-	github.com/erofs/go-erofs v0.3.1 // indirect
 	github.com/felixge/httpsnoop v1.0.4 // indirect
 	github.com/go-logr/logr v1.4.3 // indirect
 	github.com/go-logr/stdr v1.2.2 // indirect

@@ -12,7 +12,6 @@ import (
 
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/internal/agent/boot"
-	"github.com/sandbar-dev/sandbar/internal/wasm/cachedir"
 	"github.com/sandbar-dev/sandbar/internal/wasm/v86/cpio"
 )
 
@@ -34,17 +33,14 @@ func BuildInitramfs(cacheDir string, k Kernel, agent []byte) (path, sum string, 
 	if err != nil {
 		return "", "", sandbar.Errorf(sandbar.Internal, "building the initial file system: %w", err)
 	}
-	unlock, err := cachedir.Lock(context.Background(), cacheDir)
+	dir, unlock, err := lockPart(context.Background(), cacheDir, initramfsDir)
 	if err != nil {
-		return "", "", writeError("locking the cache directory", err)
+		return "", "", err
 	}
 	defer unlock()
-	if err := removeUnfinished(cacheDir); err != nil {
-		return "", "", writeError("removing unfinished files", err)
-	}
 	sum = digest(content)
-	path = filepath.Join(cacheDir, initramfsPrefix+sum[:16])
-	removeUnused(cacheDir, path)
+	path = filepath.Join(dir, initramfsPrefix+sum[:16])
+	removeUnused(dir, path)
 	old, err := os.ReadFile(path)
 	if err == nil && bytes.Equal(old, content) {
 		now := time.Now()
@@ -67,8 +63,8 @@ const initramfsPrefix = "initramfs-"
 const unusedFor = 24 * time.Hour
 
 // removeUnused removes the initial file systems that were not used for unusedFor, except one.
-func removeUnused(cacheDir, except string) {
-	names, _ := filepath.Glob(filepath.Join(cacheDir, initramfsPrefix+"*")) // the pattern is right
+func removeUnused(dir, except string) {
+	names, _ := filepath.Glob(filepath.Join(dir, initramfsPrefix+"*")) // the pattern is right
 	for _, name := range names {
 		if info, err := os.Stat(name); err == nil && name != except && time.Since(info.ModTime()) > unusedFor {
 			_ = os.Remove(name) // it is only a cached file

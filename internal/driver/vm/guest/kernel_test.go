@@ -250,7 +250,7 @@ func TestInitramfs(t *testing.T) {
 	if _, _, err := BuildInitramfs(dir, Kernel{}, []byte("another agent")); err != nil {
 		t.Fatal(err)
 	}
-	left, _ := filepath.Glob(filepath.Join(dir, initramfsPrefix+"*"))
+	left, _ := filepath.Glob(filepath.Join(dir, initramfsDir, initramfsPrefix+"*"))
 	if !slices.Equal(left, []string{other}) {
 		t.Errorf("left: %q, want %q", left, other)
 	}

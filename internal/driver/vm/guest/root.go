@@ -12,7 +12,6 @@ import (
 	"github.com/erofs/go-erofs"
 
 	"github.com/sandbar-dev/sandbar"
-	"github.com/sandbar-dev/sandbar/internal/wasm/cachedir"
 )
 
 // Root is the lower layer of a machine's root, an EROFS file on the host.
@@ -49,16 +48,13 @@ func BuildRoot(ctx context.Context, cacheDir string, open func(context.Context) 
 	if o.MaxSize <= 0 {
 		o.MaxSize = maxTreeBytes
 	}
-	unlock, err := cachedir.Lock(ctx, cacheDir)
+	dir, unlock, err := lockPart(ctx, cacheDir, rootsDir)
 	if err != nil {
-		return Root{}, sandbar.Errorf(sandbar.Canceled, "waiting for the directory of roots: %w", err)
+		return Root{}, err
 	}
 	defer unlock()
-	if err := removeUnfinished(cacheDir); err != nil {
-		return Root{}, writeError("removing unfinished files", err)
-	}
 	for try := 1; ; try++ {
-		r, err := buildRoot(ctx, cacheDir, open, o)
+		r, err := buildRoot(ctx, dir, open, o)
 		if try < rootTries && (errors.Is(err, errChanged) || errors.Is(err, fs.ErrNotExist)) {
 			continue
 		}
@@ -72,7 +68,7 @@ func BuildRoot(ctx context.Context, cacheDir string, open func(context.Context) 
 	}
 }
 
-func buildRoot(ctx context.Context, cacheDir string, open func(context.Context) (*Tree, error), o RootOptions) (Root, error) {
+func buildRoot(ctx context.Context, dir string, open func(context.Context) (*Tree, error), o RootOptions) (Root, error) {
 	t, err := open(ctx)
 	if err != nil {
 		return Root{}, err
@@ -82,12 +78,12 @@ func buildRoot(ctx context.Context, cacheDir string, open func(context.Context) 
 		return Root{}, &sandbar.Error{Code: sandbar.TooLarge, Message: "the files of the root have more bytes than allowed", Fix: "use a smaller image"}
 	}
 	sum := t.digest()
-	path := filepath.Join(cacheDir, "root-"+sum[:16]+".erofs")
+	path := filepath.Join(dir, "root-"+sum[:16]+".erofs")
 	if r, err := openRoot(path, sum); err == nil {
 		return r, nil
 	}
 	r := Root{Path: path, Digest: sum, Files: t.files, Skipped: t.skipped}
-	f, err := os.CreateTemp(cacheDir, unfinishedPrefix)
+	f, err := os.CreateTemp(dir, unfinishedPrefix)
 	if err != nil {
 		return Root{}, err
 	}
@@ -129,7 +125,7 @@ func openRoot(path, sum string) (Root, error) {
 
 // Roots returns the roots in a cache directory.
 func Roots(cacheDir string) ([]Root, error) {
-	names, err := filepath.Glob(filepath.Join(cacheDir, "root-*.erofs.json"))
+	names, err := filepath.Glob(filepath.Join(cacheDir, rootsDir, "root-*.erofs.json"))
 	if err != nil {
 		return nil, sandbar.Errorf(sandbar.Internal, "listing roots: %w", err)
 	}

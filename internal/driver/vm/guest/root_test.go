@@ -158,7 +158,7 @@ func TestRootIsDeterministicAndCached(t *testing.T) {
 		if err := errors.Join(other.Remove(), r.Remove()); err != nil {
 			t.Error(err)
 		}
-		if left, _ := filepath.Glob(filepath.Join(cache, "*")); len(left) != 1 { // the lock
+		if left, _ := filepath.Glob(filepath.Join(cache, rootsDir, "*")); len(left) != 1 { // the lock
 			t.Errorf("left: %q", left)
 		}
 	}
@@ -178,7 +178,7 @@ func TestRootIsRebuilt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	unfinished := filepath.Join(cache, unfinishedPrefix+"1")
+	unfinished := filepath.Join(cache, rootsDir, unfinishedPrefix+"1")
 	for name, spoil := range map[string]func() error{
 		"truncated":   func() error { return os.Truncate(r.Path, 4096) },
 		"removed":     func() error { return os.Remove(r.Path) },
@@ -221,7 +221,7 @@ func TestRootRefuses(t *testing.T) {
 	if _, err := BuildRoot(t.Context(), cache, changing, RootOptions{}); !errors.Is(err, errChanged) {
 		t.Errorf("a changing file: %v", err)
 	}
-	if left, _ := filepath.Glob(filepath.Join(cache, "*")); len(left) != 1 { // the lock
+	if left, _ := filepath.Glob(filepath.Join(cache, rootsDir, "*")); len(left) != 1 { // the lock
 		t.Errorf("left: %q", left)
 	}
 }

@@ -28,6 +28,32 @@ func OpenCache(dir string) (string, error) {
 	return opened, nil
 }
 
+// Directories below the cache directory. Each has a lock of its own, so that building a root, which
+// takes a minute, does not delay a process that needs only the others.
+const (
+	rootsDir     = "roots"
+	initramfsDir = "initramfs"
+)
+
+// lockPart opens or creates a directory below the cache directory, locks it, and removes what
+// killed processes have left in it.
+func lockPart(ctx context.Context, cacheDir, name string) (dir string, unlock func(), err error) {
+	if dir, err = cachedir.Open(filepath.Join(cacheDir, name)); err != nil {
+		return "", nil, writeError("opening the cache directory", err)
+	}
+	if unlock, err = cachedir.Lock(ctx, dir); err != nil {
+		if ctx.Err() != nil {
+			return "", nil, sandbar.Errorf(sandbar.Canceled, "waiting for the lock of %s: %w", dir, err)
+		}
+		return "", nil, writeError("locking the cache directory", err)
+	}
+	if err := removeUnfinished(dir); err != nil {
+		unlock()
+		return "", nil, writeError("removing unfinished files", err)
+	}
+	return dir, unlock, nil
+}
+
 // Progress is the progress of Setup or BuildRoot.
 type Progress struct {
 	// Step says what is being done: "fetching PACKAGE".
@@ -79,14 +105,11 @@ func Setup(ctx context.Context, o SetupOptions) (Kernel, error) {
 		return Kernel{}, &sandbar.Error{Code: sandbar.Unsupported, Message: "machines of the vm driver run on amd64 only; this is " + runtime.GOARCH,
 			Fix: "use another driver"}
 	}
-	unlock, err := cachedir.Lock(ctx, o.Dir)
+	_, unlock, err := lockPart(ctx, o.Dir, "")
 	if err != nil {
-		return Kernel{}, sandbar.Errorf(sandbar.CodeOf(err), "locking %s: %w", o.Dir, err)
+		return Kernel{}, err
 	}
 	defer unlock()
-	if err := removeUnfinished(o.Dir); err != nil {
-		return Kernel{}, sandbar.Errorf(sandbar.Internal, "removing unfinished files: %w", err)
-	}
 	if o.Vmlinux == "" && o.Package == "" && !o.Refresh {
 		if k, err := OpenKernel(o.Dir); err == nil {
 			return k, nil
