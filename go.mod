@@ -27,7 +27,10 @@ require (
 	pgregory.net/rapid v1.3.0
 )
 
-require github.com/opencontainers/runtime-spec v1.2.1
+require (
+	github.com/erofs/go-erofs v0.3.1
+	github.com/opencontainers/runtime-spec v1.2.1
+)
 
 require (
 	github.com/Microsoft/go-winio v0.6.2 // indirect

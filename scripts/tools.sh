@@ -285,6 +285,26 @@ guest_kernel() {
 	lack QEMU "the guest kernel could not be fetched: $(tail -n 1 "$tmp/log")"
 }
 
+# ---- the guest kernel of the driver vm
+
+# vm_kernel prepares the kernel as "sandbar vm setup" does.
+vm_kernel() {
+	[ -f "$cache/vm/kernel/kernel.json" ] && return
+	there go || { lack VMKernel "there is no Go tool to prepare the guest kernel with"; return; }
+	mkdir -p "$cache/vm"
+	say "preparing the guest kernel of the driver vm"
+	if vm_setup; then return; fi
+	# The lists of packages may be older than what the servers keep.
+	if ! why_no_apt >/dev/null; then
+		apt_update
+		if vm_setup; then return; fi
+	fi
+	lack VMKernel "the guest kernel could not be prepared: $(tail -n 1 "$tmp/log")"
+}
+vm_setup() {
+	go run ./cmd/sandbar vm setup --kernel-only --cache "$cache/vm" >"$tmp/log" 2>&1 9>&- && chmod -R a+rX "$cache/vm/kernel"
+}
+
 # ---- an image for the PC
 
 v86_image() {
@@ -418,7 +438,12 @@ test)
 		lack PyIII "there is no /usr/bin/python3"
 		lack PyWheels "there is no /usr/bin/python3"
 	fi
-	if there qemu-system-x86_64; then guest_kernel; fi
+	if there qemu-system-x86_64; then
+		guest_kernel
+		vm_kernel
+	else
+		lack VMKernel "there is no qemu-system-x86_64"
+	fi
 	v86_image
 	debian_image
 	shell_suites

@@ -2,6 +2,7 @@ package all
 
 import (
 	"github.com/sandbar-dev/sandbar/internal/agent"
+	"github.com/sandbar-dev/sandbar/internal/agent/boot"
 	"github.com/sandbar-dev/sandbar/internal/image"
 	"github.com/sandbar-dev/sandbar/internal/linux/egress/netstack"
 	"github.com/sandbar-dev/sandbar/internal/wasm/guest"
@@ -13,7 +14,8 @@ import (
 // In such a process it does not return, in any other it does nothing. A program that uses the
 // drivers must call it at the beginning of main.
 func Main() {
-	// The agent, in builds without an embedded agent.
+	// The first process of a virtual machine and the agent, in builds without an embedded agent.
+	boot.Main()
 	if agent.IsAgent() {
 		agent.Main()
 	}

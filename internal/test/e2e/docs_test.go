@@ -44,6 +44,7 @@ var pages = []page{
 	{"docs/sandboxes.md", []testenv.Requirement{testenv.Python, testenv.Curl, testenv.JQ}},
 	{"docs/stdio.md", []testenv.Requirement{testenv.Python, testenv.WasmModules}},
 	{"docs/system-calls.md", nil},
+	{"docs/vm.md", nil},
 }
 
 // Every example of every document runs unchanged. An example that cannot run in a test has the

@@ -150,6 +150,14 @@ var (
 		}
 		return regular(QEMUKernel())
 	})
+	// VMKernel is an emulator of this processor's architecture, and the guest kernel of the vm
+	// driver in VMCache.
+	VMKernel = require("VMKernel", "install qemu-system-x86 and run \"make tools\"", func() error {
+		if _, err := exec.LookPath(QEMUProgram()); err != nil {
+			return err
+		}
+		return regular(filepath.Join(VMCache(), "kernel", "kernel.json"))
+	})
 	// DebianImage is the archive of a Debian root file system with Python, made by
 	// mmdebstrap, at DebianArchive.
 	DebianImage = require("DebianImage", "install mmdebstrap and run \"make tools\" as root with access to a Debian mirror", func() error {
@@ -235,6 +243,9 @@ func QEMUProgram() string {
 
 // QEMUKernel is the path of the guest kernel of scripts/qemu-kernel.sh.
 func QEMUKernel() string { return filepath.Join(Cache(), "qemu", "vmlinuz") }
+
+// VMCache is the directory in which scripts/tools.sh prepares the guest kernel of the vm driver.
+func VMCache() string { return filepath.Join(Cache(), "vm") }
 
 // DebianArchive is the path of the root file system's archive that scripts/tools.sh makes,
 // uncompressed or compressed with zstd.

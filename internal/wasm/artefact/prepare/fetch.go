@@ -1,7 +1,6 @@
 package main
 
 import (
-	"archive/tar"
 	"bytes"
 	"compress/gzip"
 	"errors"
@@ -16,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sandbar-dev/sandbar/internal/linux/debian"
 	"github.com/sandbar-dev/sandbar/internal/wasm/artefact"
 )
 
@@ -143,29 +143,6 @@ func readAll(r io.Reader, most int64) ([]byte, error) {
 	return b, err
 }
 
-// untar returns the regular files of an archive by their cleaned paths.
-func untar(r io.Reader) (map[string][]byte, error) {
-	files := map[string][]byte{}
-	archive := tar.NewReader(io.LimitReader(r, maxContents))
-	for {
-		h, err := archive.Next()
-		if errors.Is(err, io.EOF) {
-			return files, nil
-		}
-		if err != nil {
-			return nil, err
-		}
-		if h.Typeflag != tar.TypeReg {
-			continue
-		}
-		b, err := io.ReadAll(archive)
-		if err != nil {
-			return nil, err
-		}
-		files[strings.TrimPrefix(path.Clean("/"+h.Name), "/")] = b
-	}
-}
-
 // npmPackage downloads NAME@VERSION from the npm registry. It removes the archive's top directory
 // from the names of the files.
 func npmPackage(spec string) (map[string][]byte, error) {
@@ -191,7 +168,7 @@ func npmPackage(spec string) (map[string][]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	all, err := untar(z)
+	all, err := debian.ReadTar(z, maxContents, everything)
 	files := map[string][]byte{}
 	for name, content := range all {
 		if _, below, ok := strings.Cut(name, "/"); ok {

@@ -1,0 +1,6 @@
+//go:build !linux
+
+package boot
+
+// Main does nothing: machines run Linux.
+func Main() {}

@@ -1,0 +1,253 @@
+package guest
+
+import (
+	"bytes"
+	"context"
+	"debug/elf"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/driver"
+	"github.com/sandbar-dev/sandbar/internal/agent/client"
+	"github.com/sandbar-dev/sandbar/internal/agent/wire"
+	"github.com/sandbar-dev/sandbar/internal/test/testenv"
+)
+
+// testKernel returns the kernel that scripts/tools.sh has prepared.
+func testKernel(t *testing.T) Kernel {
+	t.Helper()
+	testenv.Need(t, testenv.VMKernel)
+	k, err := OpenKernel(testenv.VMCache())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+// machineUnderTest is a booted machine.
+type machineUnderTest struct {
+	conn    net.Conn
+	console string // path
+}
+
+// bootMachine starts qemu with a root and returns the machine. The test's end kills it.
+func bootMachine(t *testing.T, root string, b Boot) machineUnderTest {
+	t.Helper()
+	k := testKernel(t)
+	agent, err := os.ReadFile(testenv.Build(t, "cmd/sandbar-agent"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	initrd, _, err := BuildInitramfs(dir, k, agent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ours, theirs := os.NewFile(uintptr(fds[0]), "port"), os.NewFile(uintptr(fds[1]), "port")
+	conn, err := net.FileConn(ours)
+	ours.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	// Not a *net.UnixConn, over which the client would pass descriptors.
+	m := machineUnderTest{conn: struct{ net.Conn }{conn}, console: filepath.Join(dir, "console")}
+	args := []string{"-no-user-config", "-nodefaults", "-display", "none", "-no-reboot",
+		"-M", "q35,accel=tcg,usb=off,sata=off,smbus=off,vmport=off,graphics=off,i8042=off", "-cpu", "max", "-smp", "1", "-m", "256M",
+		"-chardev", "socket,id=agent,fd=3", "-device", "virtio-serial-pci,disable-legacy=on",
+		"-device", "virtserialport,chardev=agent,name=" + Port, "-device", "vmgenid,guid=auto",
+		"-serial", "file:" + m.console,
+		"-kernel", k.Vmlinux, "-initrd", initrd, "-append", Cmdline(b)}
+	if root != "" {
+		args = append(args, "-blockdev", "driver=file,filename="+root+",read-only=on,node-name=root", "-device", "virtio-blk-pci,drive=root,disable-legacy=on")
+	}
+	cmd := exec.Command(testenv.QEMUProgram(), args...)
+	cmd.ExtraFiles = []*os.File{theirs}
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	err = cmd.Start()
+	theirs.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		cmd.Process.Kill()
+		cmd.Wait()
+		if t.Failed() {
+			console, _ := os.ReadFile(m.console)
+			t.Logf("qemu: %s\nconsole: %s", stderr.String(), console)
+		}
+	})
+	return m
+}
+
+// copyProgram copies a program of this host and the libraries that it needs into an image.
+func copyProgram(t *testing.T, image, path string) {
+	t.Helper()
+	to := filepath.Join(image, path)
+	if _, err := os.Stat(to); err == nil {
+		return
+	}
+	b, err := os.ReadFile(path)
+	if err == nil {
+		err = errors.Join(os.MkdirAll(filepath.Dir(to), 0o755), os.WriteFile(to, b, 0o755))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := elf.NewFile(bytes.NewReader(b))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range f.Progs {
+		if p.Type == elf.PT_INTERP {
+			name, err := io.ReadAll(p.Open())
+			if err != nil {
+				t.Fatal(err)
+			}
+			copyProgram(t, image, strings.TrimRight(string(name), "\x00"))
+		}
+	}
+	names, err := f.ImportedLibraries()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		for _, dir := range []string{"/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64", "/usr/lib64", "/lib"} {
+			if _, err := os.Stat(filepath.Join(dir, name)); err == nil {
+				copyProgram(t, image, filepath.Join(dir, name))
+				break
+			}
+		}
+	}
+}
+
+// imageRoot returns a root with a shell, and with entries that collide with what the machine mounts.
+func imageRoot(t *testing.T) Root {
+	t.Helper()
+	image := t.TempDir()
+	for _, program := range []string{"/bin/sh", "/bin/cat", "/bin/uname", "/bin/ls"} {
+		copyProgram(t, image, program)
+	}
+	if err := os.Mkdir(filepath.Join(image, "etc"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for path, content := range map[string]string{"etc/passwd": "root:x:0:0::/:/bin/sh\n", "home": "a file where the home is", "tmp": "another"} {
+		if err := os.WriteFile(filepath.Join(image, path), []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink("/etc", filepath.Join(image, "dev")); err != nil {
+		t.Fatal(err)
+	}
+	r, err := BuildRoot(t.Context(), t.TempDir(), func(ctx context.Context) (*Tree, error) {
+		return ImageTree(ctx, "sha256:test", image)
+	}, RootOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// TestBoot boots a machine and looks at it as the host does: through the agent.
+func TestBoot(t *testing.T) {
+	testenv.Need(t, testenv.Once, testenv.VMKernel)
+	const disk = 8 << 20
+	m := bootMachine(t, imageRoot(t).Path, Boot{Disk: disk, Inodes: 500, Console: true})
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	start := time.Now()
+	box, err := client.New(ctx, m.conn, client.Options{Destroy: func(context.Context) error { return m.conn.Close() }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer box.Destroy(context.Background())
+	t.Logf("hello after %v", time.Since(start).Round(time.Millisecond))
+	if _, _, err := box.Setup(ctx, &wire.Setup{Dir: sandbar.DefaultDir, Env: []string{"PATH=/bin", "HOME=" + sandbar.DefaultDir}}); err != nil {
+		t.Fatal(err)
+	}
+	fs := box.FS()
+
+	sh := func(script string) string {
+		t.Helper()
+		var stdout, stderr bytes.Buffer
+		p, err := box.Start(ctx, sandbar.Cmd{Args: []string{"sh", "-c", script}}, driver.Stdio{Stdout: &stdout, Stderr: &stderr})
+		if err != nil {
+			t.Fatalf("%s: %v", script, err)
+		}
+		end, err := p.Wait()
+		if err != nil || end.ExitCode != 0 {
+			t.Errorf("%s: %+v, %v: %s", script, end, err, stderr.String())
+		}
+		return strings.TrimSpace(stdout.String())
+	}
+	for script, want := range map[string]string{
+		"pwd; echo ~":              sandbar.DefaultDir + "\n" + sandbar.DefaultDir,
+		"uname -r":                 testKernel(t).Release,
+		"uname -n":                 "sandbar",
+		"cat /proc/1/comm":         "sandbar-agent",
+		"cat /etc/passwd":          "root:x:0:0::/:/bin/sh",
+		"cd /dev && echo *":        "fd full null ptmx pts random shm stderr stdin stdout tty urandom zero",
+		"cd /etc && echo *":        "hostname hosts mtab passwd resolv.conf",
+		"ls -A /sys /tmp /dev/shm": "/dev/shm:\n\n/sys:\n\n/tmp:",
+		"ls -A /home":              "user",
+		"ls -dn /home/user /tmp /dev/shm | while read mode n uid gid rest; do echo $mode $uid:$gid; done": "drwxrwxrwt 0:0\ndrwxr-xr-x 0:0\ndrwxrwxrwt 0:0",
+		"echo hello >/dev/null && echo yes": "yes",
+		// The root's own mounts, and nothing of the initial file system.
+		"while read dev dir type rest; do echo $dir $type; done </proc/mounts":                     "/ overlay\n/tmp tmpfs\n/home/user overlay\n/dev tmpfs\n/dev/pts devpts\n/dev/shm tmpfs\n/proc proc",
+		"cat /proc/cmdline | { read line; case $line in *sandbar.disk=8388608*) echo yes; esac; }": "yes",
+	} {
+		if got := sh(script); got != want {
+			t.Errorf("%s prints %q, want %q", script, got, want)
+		}
+	}
+
+	// All writable directories share one bound.
+	fill := func(path string, n int) error {
+		w, err := fs.Create(ctx, path, sandbar.CreateOptions{})
+		if err != nil {
+			return err
+		}
+		defer w.Abort()
+		if _, err := w.Write(make([]byte, n)); err != nil {
+			return err
+		}
+		return w.Commit()
+	}
+	if err := fill("/tmp/half", disk*3/4); err != nil {
+		t.Errorf("writing three quarters of the bound: %v", err)
+	}
+	for _, path := range []string{"/dev/shm/more", "/home/user/more", "/bin/more"} {
+		if err := fill(path, disk/2); sandbar.CodeOf(err) != sandbar.NoSpace {
+			t.Errorf("writing %s beyond the bound: %v, want %s", path, err, sandbar.NoSpace)
+		}
+	}
+}
+
+// TestBootFails checks that a machine that cannot boot says why and powers off.
+func TestBootFails(t *testing.T) {
+	testenv.Need(t, testenv.Once, testenv.VMKernel)
+	broken := filepath.Join(t.TempDir(), "root")
+	if err := os.WriteFile(broken, make([]byte, 1<<20), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	m := bootMachine(t, broken, Boot{})
+	m.conn.SetReadDeadline(time.Now().Add(2 * time.Minute))
+	b, err := io.ReadAll(m.conn) // until the machine is off
+	if err != nil || !strings.HasPrefix(string(b), FailurePrefix+"mount the root's lower layer: ") {
+		t.Errorf("a machine with a broken root: %q, %v", b, err)
+	}
+}

@@ -1,0 +1,44 @@
+package guest
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/sandbar-dev/sandbar/internal/agent/boot"
+)
+
+// Port is the name of the virtio port of the agent's connection (virtserialport, name=…).
+const Port = boot.Port
+
+// FailurePrefix begins the line that a machine writes to the port, in place of the agent's first
+// frame, or to the console, if it cannot boot.
+const FailurePrefix = boot.FailurePrefix
+
+// Boot are the parameters of one boot.
+type Boot struct {
+	// Disk bounds in bytes, and Inodes in number, everything that programs write. 0 means the
+	// kernel's defaults for a tmpfs: half of the memory.
+	Disk, Inodes int64
+	// Console makes the kernel report on the first serial port. Otherwise it is silent.
+	Console bool
+}
+
+// Cmdline returns the kernel's command line. The kernel reboots if it panics, so that the monitor
+// exits with -no-reboot.
+func Cmdline(b Boot) string {
+	words := []string{"panic=-1", "reboot=t", "cryptomgr.notests", "mitigations=off", "tsc=reliable"}
+	if b.Console {
+		words = append(words, "console=ttyS0", "loglevel=5")
+	} else {
+		words = append(words, "quiet", "loglevel=0", "8250.nr_uarts=0")
+	}
+	for _, p := range []struct {
+		name  string
+		value int64
+	}{{boot.DiskParameter, b.Disk}, {boot.InodesParameter, b.Inodes}} {
+		if p.value > 0 {
+			words = append(words, p.name+"="+strconv.FormatInt(p.value, 10))
+		}
+	}
+	return strings.Join(words, " ")
+}
