@@ -249,7 +249,8 @@ func mountOverlay() error {
 	return errors.Join(bind(boundDir+"/tmp", "/tmp"), bind(rootDir+homeDir, homeDir))
 }
 
-// devices are the devices of programs: name, major and minor number (Documentation/admin-guide/devices.txt).
+// devices are the devices of programs: name, major and minor number
+// (Documentation/admin-guide/devices.txt).
 var devices = [...]struct {
 	name         string
 	major, minor uint32

@@ -1,7 +1,7 @@
-// Package boot brings up a virtual machine of the vm driver. The kernel starts the agent's program as
-// /init of the initial file system that package guest of the driver writes. Main mounts the machine's
-// root, opens the connection and executes the same program as the agent in machine mode, still as
-// process 1.
+// Package boot brings up a virtual machine of the vm driver. The kernel starts the agent's program
+// as /init of the initial file system that package guest of the driver writes. Main mounts the
+// machine's root, opens the connection and executes the same program as the agent in machine mode,
+// still as process 1.
 //
 // The root is an overlay. Its lower layer is a read-only EROFS on the first virtio disk. Its upper
 // layer, /tmp, /dev/shm and the programs' home are directories of one tmpfs, whose size bounds

@@ -135,7 +135,7 @@ func copyProgram(t *testing.T, image, path string) {
 	}
 }
 
-// imageRoot returns a root with a shell, and with entries that collide with what the machine mounts.
+// imageRoot returns a root with a shell, and with entries that collide with the machine's mounts.
 func imageRoot(t *testing.T) Root {
 	t.Helper()
 	image := t.TempDir()
