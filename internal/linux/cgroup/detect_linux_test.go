@@ -2,6 +2,7 @@ package cgroup
 
 import (
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 	"testing"
@@ -320,6 +321,43 @@ func TestCloseLeavesOthers(t *testing.T) {
 	m.Close()
 	if own.children[parentName].children["other.x"] == nil || len(own.subtree) != 3 {
 		t.Error("Close took away what another daemon uses")
+	}
+}
+
+// closing is a kernel on which another daemon closes, and so removes the parent, just before this
+// one makes its probe.
+type closing struct {
+	*kernel
+	parents int // number of times
+}
+
+func (c *closing) Mkdir(name string) error {
+	if strings.HasSuffix(name, ".probe") && c.parents > 0 {
+		c.parents--
+		if err := c.Rmdir(path.Dir(name)); err != nil {
+			c.t.Error(err)
+		}
+	}
+	return c.kernel.Mkdir(name)
+}
+
+// Another daemon that closes does not prevent the detection.
+func TestDetectBesideClose(t *testing.T) {
+	for version := range 2 {
+		k := newKernel(t, 0)
+		if version == 0 {
+			k.mount1("/c", "/", "/", "memory", "cpu", "cpuacct", "pids")
+		} else {
+			k.mount2("/c", "/", "/", "memory", "cpu", "pids")
+		}
+		c := &closing{kernel: k, parents: 3}
+		m, err := detect(c, "me")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if caps := m.Caps(); caps.Memory == sandbar.EnforcedNone || caps.PIDs == sandbar.EnforcedNone || c.parents != 0 {
+			t.Errorf("v%d: %+v, %+v", version+1, caps, m.Controllers())
+		}
 	}
 }
 

@@ -75,11 +75,11 @@ func version1Fix(uid int) string {
 // works: a container's seccomp filter, a cpuset without CPUs or missing permissions may each
 // prevent it.
 func (m *Manager) probe(h *hierarchy) error {
-	dir := h.parent + "/" + m.instance + ".probe"
-	if err := m.sys.Mkdir(dir); err != nil && err != unix.EEXIST {
+	dir, err := m.makeProbe(h)
+	if err != nil {
 		return err
 	}
-	err := onThread(func() (bool, error) {
+	err = onThread(func() (bool, error) {
 		if err := m.sys.WriteFile(dir+"/tasks", "0"); err != nil {
 			return true, err
 		}

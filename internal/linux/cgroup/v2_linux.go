@@ -2,6 +2,7 @@ package cgroup
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"path"
 	"runtime"
@@ -173,14 +174,19 @@ func (m *Manager) setUp(c candidate) (*hierarchy, error) {
 	}
 	h.controllers = c.usable
 	err := m.makeParent(h)
+	// While the probe exists, no other daemon can remove the parent.
+	dir, perr := m.makeProbe(h)
 	on, _ := m.readWords(h.parent + "/cgroup.subtree_control")
 	h.controllers = common(c.usable, on)
 	if c.exclusive { // Close disables what was enabled here
 		on, _ = m.readWords(h.base + "/cgroup.subtree_control")
 		h.enabled = common(c.missing, on)
 	}
-	if len(h.controllers) > 0 {
-		err = m.probe2(h) // the others are reported as missing
+	if perr == nil {
+		perr = m.sys.Rmdir(dir)
+	}
+	if len(h.controllers) > 0 || err == nil {
+		err = perr // controllers that could not be enabled are reported as missing
 	}
 	if err != nil {
 		m.release(h)
@@ -189,13 +195,13 @@ func (m *Manager) setUp(c candidate) (*hierarchy, error) {
 	return h, nil
 }
 
-// probeV2 creates a group in h and removes it.
-func (m *Manager) probe2(h *hierarchy) error {
-	dir := h.parent + "/" + m.instance + ".probe"
-	if err := m.sys.Mkdir(dir); err != nil && err != unix.EEXIST {
-		return err
+// makeProbe creates the group with which Detect verifies h. The group may remain of a killed daemon.
+func (m *Manager) makeProbe(h *hierarchy) (dir string, err error) {
+	dir = h.parent + "/" + m.instance + ".probe"
+	if err = m.mkdir(h, dir); errors.Is(err, unix.EEXIST) {
+		err = nil
 	}
-	return m.sys.Rmdir(dir)
+	return dir, err
 }
 
 // makeParent creates the parent directory of the groups, if it does not exist, and in version 2
