@@ -199,7 +199,7 @@ type ran struct {
 // String returns all of it, for failure messages.
 func (r ran) String() string {
 	return fmt.Sprintf("%v, exit code %d, signal %d, stdout %s, stderr %s", r.Outcome, r.ExitCode, r.Signal,
-		sandbar.Quote(r.out, 400), sandbar.Quote(r.errOut, 400))
+		sandbar.Quote(r.out, 400), sandbar.Quote(r.errOut, 1000))
 }
 
 // sh runs a shell program to its end.

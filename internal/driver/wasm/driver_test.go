@@ -171,7 +171,7 @@ func TestRefusals(t *testing.T) {
 		t.Fatal(err)
 	}
 	testenv.Need(t, testenv.Linux)
-	if _, err := New(driver.Host{Options: map[string]string{optionModules: modulesDir, optionCache: shared}}); sandbar.CodeOf(err) != sandbar.Unsupported || !strings.Contains(err.Error(), "others may write") {
+	if _, err := New(driver.Host{Options: map[string]string{optionModules: modulesDir, optionCache: shared}}); sandbar.CodeOf(err) != sandbar.Unsupported || !strings.Contains(err.Error(), "other users may write") {
 		t.Errorf("a cache that others may write: %v", err)
 	}
 }
