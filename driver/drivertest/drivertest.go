@@ -66,8 +66,8 @@ type Harness struct {
 	// Later are cases ("group/case", or a path.Match pattern such as "group/*") that run only in
 	// "make test-all", because they are slow with this driver or repeat another driver's test.
 	Later []string
-	// Slow: a sandbox takes a second instead of milliseconds. There are then fewer repetitions, as
-	// with -short.
+	// Slow: a sandbox takes a second instead of milliseconds. "make test-all" then repeats cases as
+	// few times as "make test".
 	Slow bool
 }
 
@@ -421,10 +421,10 @@ func needClaim(what string, claimed func(driver.Caps) bool) need {
 	}}
 }
 
-// few reduces a number of repetitions if sandboxes are slow or -short is set.
+// few returns a number of repetitions: few, or many in "make test-all" unless sandboxes are slow.
 func (s *suite) few(many, few int) int {
-	if testing.Short() || s.h.Slow {
-		return few
+	if testenv.Long() && !s.h.Slow {
+		return many
 	}
-	return many
+	return few
 }

@@ -22,7 +22,7 @@ import (
 // Each row is a driver with one fault and a case that must find it. The same case passes without
 // the fault.
 func TestFaultsAreFound(t *testing.T) {
-	testenv.Need(t, testenv.Linux)
+	testenv.Need(t, testenv.Once, testenv.Linux)
 	for _, tc := range []struct {
 		fault   string
 		change  func(*liar)

@@ -194,7 +194,11 @@ for i in range(os.cpu_count()): os.wait()`
 		all.Go(func() {
 			go func() {
 				ready.Wait()
-				fmt.Fprintf(feed, "%d\n", c.s.few(2, 4)) // seconds; the time that a slow sandbox takes to start counts too
+				seconds := 2
+				if c.s.h.Slow {
+					seconds = 4 // the time that a slow sandbox takes to start counts too
+				}
+				fmt.Fprintf(feed, "%d\n", seconds)
 				feed.Close()
 			}()
 			res, err := c.waitFor(p)

@@ -3,7 +3,6 @@ package native
 import (
 	"bytes"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -18,12 +17,7 @@ import (
 // holdersOf returns the memory holders of copies made since before.
 func holdersOf(t *testing.T, d *Driver, before []int) (holders []int) {
 	t.Helper()
-	for _, pid := range descendants(t, d) {
-		if comm, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/comm"); !slices.Contains(before, pid) && string(comm) == "python3\n" {
-			holders = append(holders, pid)
-		}
-	}
-	_, holders = split(t, holders)
+	_, holders = split(t, interpreters(t, d, before))
 	return holders
 }
 
