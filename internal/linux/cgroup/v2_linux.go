@@ -195,7 +195,7 @@ func (m *Manager) setUp(c candidate) (*hierarchy, error) {
 	return h, nil
 }
 
-// makeProbe creates the group with which Detect verifies h. The group may remain of a killed daemon.
+// makeProbe creates the group with which Detect verifies h. A killed daemon may have left it.
 func (m *Manager) makeProbe(h *hierarchy) (dir string, err error) {
 	dir = h.parent + "/" + m.instance + ".probe"
 	if err = m.mkdir(h, dir); errors.Is(err, unix.EEXIST) {
