@@ -64,6 +64,10 @@ const ModeSpawner = "spawner"
 // runtime; see wire.Stage. Its connection, SocketFD, becomes the agent's.
 const ModeStage = "stage"
 
+// ModeMonitor makes the program build a sandbox, drop all rights and execute the monitor of a
+// virtual machine in its own place; see wire.Monitor. Its connection, SocketFD, ends then.
+const ModeMonitor = "monitor"
+
 // ModeTemplate makes the program start an interpreter that the host later forks into sandboxes. The
 // next argument is the daemon's id. The interpreter inherits descriptors 0 to 4. SocketFD is a
 // SOCK_SEQPACKET: if the interpreter cannot be started, the program sends "launch", the step and
@@ -85,7 +89,7 @@ const SocketFD = 3
 // executable, for which the runtime has no other name.
 const FDProgram = "/proc/self/fd/"
 
-// IsAgent reports whether this process was started as an agent, spawner, stage or template: with
+// IsAgent reports whether this process was started as an agent or in one of the other modes: with
 // Name as argv[0], a mode with its arguments, and optionally the daemon's id. A binary with other
 // functions must ask before it does anything else.
 func IsAgent() bool {
@@ -100,7 +104,7 @@ func parseArgs(args []string) (mode, path string, ok bool) {
 	}
 	mode, rest := args[1], args[2:]
 	switch mode {
-	case ModeSocket, ModeStream, ModeMachine, ModeStdio, ModeStage:
+	case ModeSocket, ModeStream, ModeMachine, ModeStdio, ModeStage, ModeMonitor:
 	case ModeSpawner, ModeTemplate:
 		if len(rest) != 1 {
 			return "", "", false

@@ -18,6 +18,10 @@ func (a *agent) setUpMachine(s *wire.Setup, _ []int) (step string, err error) {
 		return "make the directory that paths start from", err
 	}
 	_ = loopbackUp() // fails on a kernel without network, which is no error
+	group, step, err := makeGuestCgroup(s.PIDs)
+	if err != nil {
+		return step, err
+	}
 	if step, err := a.startLauncher(); err != nil {
 		return step, err
 	}
@@ -34,6 +38,9 @@ func (a *agent) setUpMachine(s *wire.Setup, _ []int) (step string, err error) {
 		return "open /proc", err
 	}
 	a.killer.setResource(unix.RLIMIT_LOCKS)
+	if step, err := group.enter(); err != nil {
+		return step, err
+	}
 	go a.killer.run()
 	return "", nil
 }

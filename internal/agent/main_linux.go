@@ -45,6 +45,10 @@ func Main() {
 		runStage()
 		os.Exit(1)
 	}
+	if mode == ModeMonitor {
+		runMonitor()
+		os.Exit(1)
+	}
 	l, err := openConn(mode, path)
 	if err != nil {
 		os.Stderr.WriteString("sandbar-agent: no connection to sandbar: " + err.Error() + "\n")
