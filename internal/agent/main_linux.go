@@ -69,6 +69,9 @@ func Main() {
 		channels:          map[uint32]*streams{},
 		childStarted:      make(chan struct{}, 1),
 	}
+	if a.wholeMachine {
+		a.random = openRandom()
+	}
 	a.killer = newTreeKiller(a)
 	unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
 	_ = a.serve() // an error means that the connection is gone, so nobody can receive a report
@@ -134,6 +137,8 @@ func (a *agent) dispatch(f wire.Frame) error {
 		return a.onRelease(f)
 	case wire.TypeClock:
 		return a.onClock(f)
+	case wire.TypeRenew:
+		return a.onRenew(f)
 	case wire.TypeData, wire.TypeCredit, wire.TypeClose:
 		return a.onStream(f)
 	}

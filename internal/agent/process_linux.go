@@ -18,6 +18,7 @@ type agent struct {
 	// readerIsUser says that the frame-reader thread accesses files as the sandbox's user.
 	readerIsUser bool
 	wholeMachine bool // the sandbox is a virtual machine (ModeMachine)
+	random       int  // of openRandom, if wholeMachine
 	// boundFirstRequest makes serve give up if the host sends nothing within firstRequestTimeout.
 	boundFirstRequest bool
 

@@ -195,6 +195,20 @@ func autoReapChildren() error {
 	return action.set(unix.SIGCHLD)
 }
 
+// addEntropy adds a seed to the kernel's random numbers and makes them use it at once (random(4)).
+// fd is open on /dev/urandom.
+func addEntropy(fd int, seed [wire.SeedSize]byte) error {
+	pool := struct { // struct rand_pool_info
+		bits, size int32
+		seed       [wire.SeedSize]byte
+	}{8 * wire.SeedSize, wire.SeedSize, seed}
+	if _, _, e := syscall.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.RNDADDENTROPY, uintptr(unsafe.Pointer(&pool))); e != 0 {
+		return e
+	}
+	_, _, e := syscall.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.RNDRESEEDCRNG, 0)
+	return orNil(e)
+}
+
 func orNil(e syscall.Errno) error {
 	if e == 0 {
 		return nil

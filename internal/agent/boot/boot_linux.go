@@ -204,6 +204,7 @@ func mountUpper() error {
 	for _, f := range []struct{ path, text string }{
 		{"/etc/hosts", "127.0.0.1\tlocalhost sandbar\n::1\tlocalhost ip6-localhost ip6-loopback\n"},
 		{"/etc/hostname", "sandbar\n"},
+		{"/etc/machine-id", ""}, // until wire.Renew
 		{"/etc/resolv.conf", ""},
 	} {
 		if err := os.WriteFile(upperDir+f.path, []byte(f.text), 0o644); err != nil {

@@ -131,7 +131,7 @@ func New(ctx context.Context, conn net.Conn, opt Options) (*Sandbox, error) {
 	slots := func() chan struct{} { return make(chan struct{}, maxPending) }
 	work, rest := slots(), slots()
 	s.slots = map[wire.Type]chan struct{}{wire.TypeStart: slots(), wire.TypeKill: slots(), wire.TypeFS: work, wire.TypeDial: work,
-		wire.TypeSetup: rest, wire.TypeAdoptAttrs: rest, wire.TypeAdopt: rest, wire.TypeRelease: work}
+		wire.TypeSetup: rest, wire.TypeAdoptAttrs: rest, wire.TypeAdopt: rest, wire.TypeRelease: work, wire.TypeRenew: rest}
 	if !opt.Restored {
 		if err := s.hello(ctx); err != nil {
 			conn.Close()

@@ -22,7 +22,7 @@ type Failure uint8
 const (
 	OK           Failure = iota
 	FailProtocol         // the request is malformed, or not possible now
-	FailSetup            // the agent could not build the sandbox; Text names the step
+	FailSetup            // the agent could not build or renew the sandbox; Text names the step
 	FailDir              // the working directory
 	FailExec             // the program was not found or not executed
 	FailFile             // a file operation

@@ -180,8 +180,7 @@ func TestBoot(t *testing.T) {
 		t.Fatal(err)
 	}
 	fs := box.FS()
-
-	sh := func(script string) string {
+	var sh shell = func(script string) string {
 		t.Helper()
 		var stdout, stderr bytes.Buffer
 		p, err := box.Start(ctx, sandbar.Cmd{Args: []string{"sh", "-c", script}}, driver.Stdio{Stdout: &stdout, Stderr: &stderr})
@@ -201,7 +200,7 @@ func TestBoot(t *testing.T) {
 		"cat /proc/1/comm":         "sandbar-agent",
 		"cat /etc/passwd":          "root:x:0:0::/:/bin/sh",
 		"cd /dev && echo *":        "fd full null ptmx pts random shm stderr stdin stdout tty urandom zero",
-		"cd /etc && echo *":        "hostname hosts mtab passwd resolv.conf",
+		"cd /etc && echo *":        "hostname hosts machine-id mtab passwd resolv.conf",
 		"ls -A /sys /tmp /dev/shm": "/dev/shm:\n\n/sys:\n\n/tmp:",
 		"ls -A /home":              "user",
 		"ls -dn /home/user /tmp /dev/shm | while read mode n uid gid rest; do echo $mode $uid:$gid; done": "drwxrwxrwt 0:0\ndrwxr-xr-x 0:0\ndrwxrwxrwt 0:0",
@@ -214,6 +213,8 @@ func TestBoot(t *testing.T) {
 			t.Errorf("%s prints %q, want %q", script, got, want)
 		}
 	}
+
+	t.Run("renew", func(t *testing.T) { testRenew(t, box, sh) })
 
 	// All writable directories share one bound.
 	fill := func(path string, n int) error {
@@ -234,6 +235,64 @@ func TestBoot(t *testing.T) {
 		if err := fill(path, disk/2); sandbar.CodeOf(err) != sandbar.NoSpace {
 			t.Errorf("writing %s beyond the bound: %v, want %s", path, err, sandbar.NoSpace)
 		}
+	}
+}
+
+// shell runs a script in a machine, which must succeed, and returns its output without surrounding
+// space.
+type shell func(script string) string
+
+// testRenew renews a machine twice, the second time after a program has planted files.
+func testRenew(t *testing.T, box *client.Sandbox, sh shell) {
+	seen := map[string]string{}
+	for i, names := range []wire.Renew{
+		{Hostname: "first", MachineID: "0123456789abcdef0123456789abcdef"},
+		{Hostname: "second.example", MachineID: "fedcba9876543210fedcba9876543210"},
+	} {
+		// The two machines of one snapshot differ by the seed only.
+		names.Seed[0] = byte(i)
+		start := time.Now()
+		if err := box.Renew(t.Context(), names); err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("renewed in %v", time.Since(start).Round(time.Microsecond))
+		for script, want := range map[string]string{
+			"uname -n":                names.Hostname,
+			"cat /etc/hostname":       names.Hostname,
+			"cat /etc/machine-id":     names.MachineID,
+			"cat /etc/hosts":          "127.0.0.1\tlocalhost " + names.Hostname + "\n::1\tlocalhost ip6-localhost ip6-loopback",
+			"cd /etc && echo .[!.]*":  ".[!.]*",
+			"read b </planted; echo $b": "planted",
+		} {
+			if i == 0 && strings.Contains(script, "planted") {
+				continue
+			}
+			if got := sh(script); got != want {
+				t.Errorf("%s prints %q, want %q", script, got, want)
+			}
+		}
+		random := sh("od -An -tx1 -N32 /dev/urandom")
+		if random == "" || seen[random] != "" {
+			t.Errorf("random bytes %q repeat", random)
+		}
+		seen[random] = names.Hostname
+		if i == 0 {
+			sh("echo planted >/planted; rm /etc/machine-id /dev/urandom; ln -s /planted /etc/machine-id; ln -s /planted /dev/urandom")
+		}
+	}
+	sh("rm /dev/urandom /planted")
+
+	// The time that a Renew sets is that of its sending, so the machine is late by the transport.
+	far := wire.Renew{Hostname: "sandbar", MachineID: "0123456789abcdef0123456789abcdef", Time: 1e18} // in 2001
+	if err := box.Renew(t.Context(), far); err != nil {
+		t.Fatal(err)
+	}
+	if got := sh("date +%Y"); got != "2001" {
+		t.Errorf("the year is %s, want 2001", got)
+	}
+	far.Time = 0
+	if err := box.Renew(t.Context(), far); err != nil {
+		t.Fatal(err)
 	}
 }
 
