@@ -19,6 +19,7 @@ const (
 // nothing.
 type guestCgroup struct {
 	limit               int64 // for programs; the agent's threads come on top
+	own                 int64 // the agent's threads, set by enter
 	procs, current, max *os.File
 }
 
@@ -59,7 +60,6 @@ func (g *guestCgroup) enter() (step string, err error) {
 	}
 	defer g.procs.Close()
 	defer g.current.Close()
-	defer g.max.Close()
 	if _, err := g.procs.WriteString(strconv.Itoa(os.Getpid())); err != nil {
 		return "enter the pids cgroup", err
 	}
@@ -68,7 +68,16 @@ func (g *guestCgroup) enter() (step string, err error) {
 	if err != nil {
 		return "count the agent's threads", err
 	}
-	own := int64(parseNumber(bytes.TrimSpace(buf[:n])))
-	_, err = g.max.WriteString(strconv.FormatInt(g.limit+own, 10))
+	g.own = int64(parseNumber(bytes.TrimSpace(buf[:n])))
+	return g.change(g.limit)
+}
+
+// change sets the limit to n processes and threads of programs. A sandbox without the cgroup has no
+// limit, and gets none.
+func (g *guestCgroup) change(n int64) (step string, err error) {
+	if g.max == nil {
+		return "", nil
+	}
+	_, err = g.max.WriteAt([]byte(strconv.FormatInt(n+g.own, 10)), 0)
 	return "limit processes", err
 }

@@ -17,8 +17,9 @@ type agent struct {
 	ready bool // Setup has been applied; only the frame-reader goroutine uses it
 	// readerIsUser says that the frame-reader thread accesses files as the sandbox's user.
 	readerIsUser bool
-	wholeMachine bool // the sandbox is a virtual machine (ModeMachine)
-	random       int  // of openRandom, if wholeMachine
+	wholeMachine bool         // the sandbox is a virtual machine (ModeMachine)
+	group        *guestCgroup // of programs, if wholeMachine
+	random       int          // of openRandom, if wholeMachine
 	// boundFirstRequest makes serve give up if the host sends nothing within firstRequestTimeout.
 	boundFirstRequest bool
 

@@ -4,9 +4,9 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/rand"
 	"errors"
 	"io"
-	"maps"
 	"net"
 	"os"
 	"strings"
@@ -32,7 +32,7 @@ const (
 	monitorRoot = "/tmp"
 	// reserve is the memory of a machine besides the memory limit of its programs, in bytes: the
 	// guest's kernel and the agent use about that much.
-	reserve = 64 << 20
+	reserve = 80 << 20
 	// monitorMemory is the memory of a monitor besides that of the machine, in bytes: its heap and
 	// the buffer of translated instructions.
 	monitorMemory = 256 << 20
@@ -141,7 +141,7 @@ func (r *resources) boot(ctx context.Context, k kind, s monitor.Snapshot) error 
 		open = append(open, f)
 	}
 	b := monitor.Boot{Machine: k.machine(machineName(r.d.Owner, r.ID), open[0]), Kernel: open[1], Initramfs: open[2],
-		Cmdline: guest.Cmdline(guest.Boot{Disk: k.Disk, Inodes: k.Inodes}), Snapshot: s}
+		Cmdline: guest.Cmdline(guest.Boot{}), Snapshot: s}
 	vm, err := r.d.monitor.Boot(ctx, r, b)
 	if err != nil {
 		return err
@@ -163,14 +163,7 @@ func (r *resources) boot(ctx context.Context, k kind, s monitor.Snapshot) error 
 
 // warm sets the agent up and runs programs once, so that restored machines have them in memory.
 func (r *resources) warm(ctx context.Context, box *client.Sandbox, k kind) error {
-	environment := hostenv.Environment
-	if k.Host {
-		environment = hostenv.HostEnvironment
-	}
-	setup := &wire.Setup{Dir: sandbar.DefaultDir, Env: environment("root", nil), PIDs: k.PIDs}
-	if k.Files > 0 {
-		setup.Rlimits = []wire.Rlimit{{Resource: policy.RlimitFiles, Soft: uint64(k.Files), Hard: uint64(k.Files)}}
-	}
+	setup := &wire.Setup{Dir: sandbar.DefaultDir, Env: k.environment(nil), PIDs: unboundedPIDs}
 	if _, _, err := box.Setup(ctx, setup); err != nil {
 		return r.ended("a machine could not be prepared", err)
 	}
@@ -187,22 +180,32 @@ func (r *resources) warm(ctx context.Context, box *client.Sandbox, k kind) error
 	return err
 }
 
+// environment returns the environment of all programs of a sandbox.
+func (k kind) environment(spec map[string]string) []string {
+	if k.Host {
+		return hostenv.HostEnvironment("root", spec)
+	}
+	return hostenv.Environment("root", spec)
+}
+
+// unboundedPIDs is a limit of processes that no machine reaches.
+const unboundedPIDs = 1 << 20
+
 // ended adds the last words of the monitor to the error of a machine.
 func (r *resources) ended(what string, err error) error {
 	code := sandbar.CodeOf(err)
 	if code == sandbar.Internal {
 		code = sandbar.Unavailable
 	}
-	message := what + ": " + err.Error()
 	select {
 	case <-r.vm.Dead():
-		message += "; its monitor has ended"
+		what += "; its monitor has ended"
 	default:
 	}
 	if words := r.vm.LastWords(); words != "" {
-		message += ": " + sandbar.Quote(words, 500)
+		what += "; the monitor's last words: " + sandbar.Quote(words, 500)
 	}
-	return &sandbar.Error{Code: code, Message: message, Err: err, Fix: "run `sandbar doctor`; `sandbar vm setup --refresh` prepares the kernel again"}
+	return &sandbar.Error{Code: code, Message: what, Err: err, Fix: "run `sandbar doctor`; `sandbar vm setup --refresh` prepares the kernel again"}
 }
 
 // firstFrame waits for the first bytes of a booted machine. If they are the report of a failed boot
@@ -249,45 +252,50 @@ func (r *resources) restore(ctx context.Context, t *template, s sandbar.Spec) (d
 			r.Baseline = now.MemoryCurrent
 		}
 	}
-	if err := renew(ctx, vm.Agent()); err != nil {
-		return nil, r.ended("a restored machine does not answer", err)
-	}
 	box, err := client.New(ctx, vm.Agent(), client.Options{Destroy: r.Destroy, Usage: r.Usage(), Enforced: r.d.Facts.Enforced, UsageOnly: true, Restored: true})
+	if err == nil {
+		err = r.renew(ctx, box)
+	}
+	if err == nil {
+		_, _, err = box.Setup(ctx, limits(t.kind, s))
+	}
 	if err != nil {
 		return nil, r.ended("a restored machine does not answer", err)
 	}
-	return &sandbox{Sandbox: box, env: s.Env}, nil
+	return &sandbox{box}, nil
 }
 
-// renew sets the clock of a restored machine.
-func renew(_ context.Context, conn net.Conn) error {
-	clock := wire.Clock{Time: time.Now().UnixNano()}
-	payload := clock.Append(nil)
-	b := wire.AppendHeader(nil, wire.Header{Type: wire.TypeClock, Length: uint32(len(payload))})
-	_, err := conn.Write(append(b, payload...))
-	return err
+// renew gives a restored machine what no other machine of its snapshot has.
+func (r *resources) renew(ctx context.Context, box *client.Sandbox) error {
+	own := wire.Renew{Hostname: "sandbar", MachineID: hostenv.NewMachineID()}
+	if _, err := rand.Read(own.Seed[:]); err != nil {
+		return sandbar.Errorf(sandbar.Internal, "making a seed: %w", err)
+	}
+	return box.Renew(ctx, own)
 }
 
-// sandbox is a machine. Start adds the sandbox's environment, which the snapshot does not have.
-type sandbox struct {
-	*client.Sandbox
-	env map[string]string
+// limits returns the Setup of a restored machine: environment and limits of its programs.
+func limits(k kind, s sandbar.Spec) *wire.Setup {
+	setup := &wire.Setup{Env: k.environment(s.Env), PIDs: max(s.Limits.PIDs, 0)}
+	if s.Limits.Files > 0 {
+		n := uint64(s.Limits.Files)
+		setup.Rlimits = []wire.Rlimit{{Resource: policy.RlimitFiles, Soft: n, Hard: n}}
+	}
+	if s.Limits.Disk > 0 || s.Limits.Inodes > 0 {
+		// One tmpfs has all writable directories.
+		setup.Mounts = []wire.Mount{{Kind: wire.MountTmpfs, Target: "/tmp", Flags: wire.MountNoSuid | wire.MountNoDev,
+			Size: max(s.Limits.Disk, 0), Inodes: max(s.Limits.Inodes, 0)}}
+	}
+	return setup
 }
+
+// sandbox is a machine.
+type sandbox struct{ *client.Sandbox }
 
 var (
 	_ driver.Sandbox       = (*sandbox)(nil)
 	_ driver.CurrentMemory = (*sandbox)(nil)
 )
-
-// Start starts a program. Its environment is the sandbox's, overridden by c.Env.
-func (s *sandbox) Start(ctx context.Context, c sandbar.Cmd, std driver.Stdio) (driver.Process, error) {
-	if len(s.env) > 0 {
-		env := maps.Clone(s.env)
-		maps.Copy(env, c.Env)
-		c.Env = env
-	}
-	return s.Sandbox.Start(ctx, c, std)
-}
 
 // CurrentMemory returns the memory that the guest uses, in bytes, as the guest reports it.
 func (s *sandbox) CurrentMemory(ctx context.Context) (int64, error) { return s.Usage(ctx) }

@@ -31,10 +31,6 @@ type kind struct {
 	Host       bool          `json:"host"` // of the image "host"
 	Memory     int64         `json:"memory"`
 	Processors int           `json:"processors"`
-	Disk       int64         `json:"disk"`
-	Inodes     int64         `json:"inodes"`
-	PIDs       int64         `json:"pids"`
-	Files      int64         `json:"files"`
 	Kernel     string        `json:"kernel"`    // digest
 	Initramfs  string        `json:"initramfs"` // digest; the agent is in it
 	Monitor    monitor.Facts `json:"monitor"`

@@ -250,7 +250,6 @@ func (d *Driver) kind(ctx context.Context, s sandbar.Spec) (kind, error) {
 	}
 	return kind{
 		Root: root.Digest, Host: host, Memory: (s.Limits.Memory + 1<<20 - 1) &^ (1<<20 - 1), Processors: processors,
-		Disk: max(s.Limits.Disk, 0), Inodes: max(s.Limits.Inodes, 0), PIDs: max(s.Limits.PIDs, 0), Files: max(s.Limits.Files, 0),
 		Kernel: d.kernel.Digest, Initramfs: d.initSum, Monitor: d.monitor.Facts(), rootPath: root.Path,
 	}, nil
 }

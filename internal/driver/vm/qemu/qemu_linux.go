@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -220,6 +221,9 @@ func (v *machine) orClose(err error) (monitor.VM, error) {
 	return v, nil
 }
 
+// lastWordsTime bounds the wait for the last words of qemu.
+const lastWordsTime = 500 * time.Millisecond
+
 // explain returns the error of what has failed, with the last words of qemu.
 func (v *machine) explain(doing string, err error) error {
 	if err == nil {
@@ -232,11 +236,16 @@ func (v *machine) explain(doing string, err error) error {
 	case errors.Is(err, context.Canceled):
 		code = sandbar.Canceled
 	}
-	message := doing + ": " + err.Error()
-	if words := v.LastWords(); words != "" {
-		message += "; its last words: " + sandbar.Quote(words, 500)
+	if code == sandbar.Unavailable {
+		select { // the last words of a process that has ended arrive after the end of its connection
+		case <-v.dead:
+		case <-time.After(lastWordsTime):
+		}
 	}
-	return &sandbar.Error{Code: code, Message: message, Err: err, Fix: "run `sandbar doctor`"}
+	if words := v.LastWords(); words != "" {
+		doing += "; qemu's last words: " + sandbar.Quote(words, 500)
+	}
+	return &sandbar.Error{Code: code, Message: doing, Err: err, Fix: "run `sandbar doctor`"}
 }
 
 func (v *machine) Agent() net.Conn       { return v.agent }
