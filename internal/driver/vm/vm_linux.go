@@ -30,6 +30,7 @@ const (
 	OptionAccelerator = "accelerator"
 	OptionCache       = "cache"
 	OptionPaths       = "paths"
+	OptionRoot        = "root"
 )
 
 // acceleratorAuto is KVM if a machine boots on it, otherwise TCG.
@@ -51,6 +52,7 @@ func Factory(binary []byte) driver.Factory {
 			OptionQEMU:        "name or path of qemu-system-x86_64, version 8.2 or later; the one in PATH if empty",
 			OptionAccelerator: "kvm, tcg (emulation), or auto, which is kvm if a machine boots on it; auto if empty",
 			OptionCache:       "directory of kernels, roots and snapshots; sandbar/vm in the user's cache directory if empty",
+			OptionRoot:        "path of a root that `sandbar vm setup` has built, in place of this machine's programs for the image \"host\"",
 			OptionPaths:       "colon-separated directories of this machine in the root of the image \"host\", besides /usr, /bin and /lib*",
 		},
 		New: func(h driver.Host) (driver.Driver, error) { return New(h, binary) },
@@ -71,6 +73,7 @@ type Driver struct {
 
 	rootMu sync.Mutex
 	roots  map[string]guest.Root // by the image's id, "" for host
+	fixed  bool                  // the root of the image "host" is that of the option
 }
 
 var (
@@ -84,7 +87,7 @@ var (
 // error's Fix says how to provide it. Invalid: an option is malformed. It prepares the guest kernel
 // if the cache directory has none, which may download a package.
 func New(h driver.Host, binary []byte) (*Driver, error) {
-	names := []string{OptionAccelerator, OptionCache, OptionPaths, OptionQEMU}
+	names := []string{OptionAccelerator, OptionCache, OptionPaths, OptionQEMU, OptionRoot}
 	for name := range h.Options {
 		if !slices.Contains(names, name) {
 			return nil, &sandbar.Error{Code: sandbar.Invalid, Field: "drivers." + Name + "." + name,
@@ -107,6 +110,13 @@ func New(h driver.Host, binary []byte) (*Driver, error) {
 	d := &Driver{Base: sandboxes.New(h), host: h, roots: map[string]guest.Root{}}
 	if d.layout, err = hostenv.ReadLayout(nil); err != nil {
 		return nil, err
+	}
+	if path := h.Options[OptionRoot]; path != "" {
+		root, err := guest.OpenRoot(path)
+		if err != nil {
+			return nil, err
+		}
+		d.roots[""], d.fixed = root, true
 	}
 	if err := d.open(q, binary); err != nil {
 		return nil, errors.Join(err, d.release())
@@ -159,7 +169,7 @@ func (d *Driver) prepareKernel(binary []byte) (err error) {
 // describe adds what is different from a sandbox of namespaces to Facts.
 func (d *Driver) describe(q *qemu.QEMU) {
 	c := &d.Facts
-	c.OOMCounted = false
+	c.OOMCounted, c.HostPrograms = false, !d.fixed
 	c.Enforced.Memory, c.Enforced.PIDs = sandbar.EnforcedRuntime, sandbar.EnforcedRuntime
 	c.Enforced.CPUShares = d.Groups.Caps().CPUShares
 	facts := d.monitor.Facts()
@@ -270,7 +280,7 @@ func (d *Driver) root(ctx context.Context, name string) (root guest.Root, host b
 	defer d.rootMu.Unlock()
 	if r, ok := d.roots[id]; ok {
 		if _, err := os.Stat(r.Path); err == nil {
-			return r, image == nil, nil
+			return r, image == nil && !d.fixed, nil
 		}
 	}
 	open, release, err := guest.Source(ctx, d.Images, name, d.host.Options[OptionPaths])
@@ -278,9 +288,10 @@ func (d *Driver) root(ctx context.Context, name string) (root guest.Root, host b
 		return guest.Root{}, false, err
 	}
 	defer release()
-	done := d.host.Wait("copying the programs of machines into their root file system")
-	defer done()
-	r, err := guest.BuildRoot(ctx, d.cache, open, guest.RootOptions{})
+	done := func() {}
+	tell := sync.OnceFunc(func() { done = d.host.Wait("copying the files of the image into the root file system of machines") })
+	r, err := guest.BuildRoot(ctx, d.cache, open, guest.RootOptions{Progress: func(guest.Progress) { tell() }})
+	done()
 	if err != nil {
 		return guest.Root{}, false, err
 	}
