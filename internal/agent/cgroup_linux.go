@@ -97,10 +97,6 @@ func makeProgramCgroup(n int64) (g programCgroup, step string, err error) {
 	if n <= 0 {
 		return g, "", nil
 	}
-	limits, step, err := machineLimits(n)
-	if err != nil {
-		return g, step, err
-	}
 	root, err := newCgroupMount()
 	if err != nil {
 		return g, "mount the cgroups", err
@@ -116,38 +112,38 @@ func makeProgramCgroup(n int64) (g programCgroup, step string, err error) {
 	if g.dir, err = unix.Openat(root, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
 		return g, "open the cgroup of programs", err
 	}
-	for _, l := range limits {
-		if err := writeAt(g.dir, l.file, strconv.FormatInt(l.n, 10)); err != nil {
-			return g, "set " + l.file, err
-		}
+	if step, err := g.limitMemory(); err != nil {
+		return g, step, err
+	}
+	if step, err := g.limitProcesses(n); err != nil {
+		return g, step, err
 	}
 	g.events, err = unix.Openat(g.dir, "memory.events", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	return g, "open memory.events", err
 }
 
-// cgroupLimit is a limit of a cgroup.
-type cgroupLimit struct {
-	file string
-	n    int64
-}
-
-// machineLimits returns the limits for n processes and threads in this machine.
-func machineLimits(n int64) (limits []cgroupLimit, step string, err error) {
+// limitProcesses sets the limit of processes and threads. Without the cgroup there is none.
+func (g programCgroup) limitProcesses(n int64) (step string, err error) {
+	if g.dir == 0 {
+		return "", nil
+	}
 	most, err := os.ReadFile("/proc/sys/kernel/threads-max")
 	if err != nil {
-		return nil, "read the number of possible threads", err
+		return "read the number of possible threads", err
 	}
-	memory, err := os.ReadFile("/proc/meminfo")
+	n = min(n, int64(parseNumber(bytes.TrimSpace(most)))-reservedThreads)
+	return "limit processes", writeAt(g.dir, "pids.max", strconv.FormatInt(n, 10))
+}
+
+// limitMemory leaves the agent and the kernel a part of the memory that is available now.
+func (g programCgroup) limitMemory() (step string, err error) {
+	b, err := os.ReadFile("/proc/meminfo")
 	if err != nil {
-		return nil, "read the size of the memory", err
+		return "read the size of the memory", err
 	}
-	threads := int64(parseNumber(bytes.TrimSpace(most)))
-	free, all := int64(memoryLine(memory, "MemAvailable:")), int64(memoryLine(memory, "MemTotal:"))
-	rest := free - max(reservedMemory, all/reservedShare)
-	if threads <= reservedThreads || rest <= 0 {
-		return nil, "leave memory for programs", unix.ENOMEM
-	}
-	return []cgroupLimit{{"pids.max", min(n, threads-reservedThreads)}, {"memory.max", rest}}, "", nil
+	available, all := int64(memoryLine(b, "MemAvailable:")), int64(memoryLine(b, "MemTotal:"))
+	n := available - max(reservedMemory, all/reservedShare)
+	return "limit memory", writeAt(g.dir, "memory.max", strconv.FormatInt(n, 10))
 }
 
 // newCgroupMount returns a mount of the version 2 cgroups that is attached nowhere.

@@ -45,6 +45,27 @@ func (a *agent) setUpMachine(s *wire.Setup, _ []int) (step string, err error) {
 	return "", nil
 }
 
+// changeMachine applies the Setup of a restored machine: the environment and the limits of its
+// sandbox.
+func (a *agent) changeMachine(s *wire.Setup, _ []int) (step string, err error) {
+	a.env = s.Env
+	for i := range s.Mounts {
+		m := &s.Mounts[i]
+		if m.Kind != wire.MountTmpfs {
+			return "change mounts", unix.EINVAL
+		}
+		if err := unix.Mount("", m.Target, "", unix.MS_REMOUNT|mountFlags(m.Flags), tmpfsBounds(m)); err != nil {
+			return "change the size of " + m.Target, err
+		}
+	}
+	if s.PIDs > 0 {
+		if step, err := a.programs.limitProcesses(s.PIDs); err != nil {
+			return step, err
+		}
+	}
+	return setRlimits(s.Rlimits)
+}
+
 // onClock sets the machine's clock, CLOCK_REALTIME.
 func (a *agent) onClock(f wire.Frame) error {
 	var c wire.Clock

@@ -45,6 +45,10 @@ func Main() {
 		runStage()
 		os.Exit(1)
 	}
+	if mode == ModeMonitor {
+		runMonitor()
+		os.Exit(1)
+	}
 	l, err := openConn(mode, path)
 	if err != nil {
 		os.Stderr.WriteString("sandbar-agent: no connection to sandbar: " + err.Error() + "\n")
@@ -141,15 +145,18 @@ func (a *agent) dispatch(f wire.Frame) error {
 	return unix.EPROTO
 }
 
-// onSetup applies the plan. A second Setup is a violation.
+// onSetup applies the plan. A second Setup is a violation, except in a machine.
 func (a *agent) onSetup(f wire.Frame) error {
 	defer closeAll(f.FDs)
 	var s wire.Setup
-	if err := s.Decode(f.Payload); err != nil || a.ready {
+	if err := s.Decode(f.Payload); err != nil || a.ready && !a.wholeMachine {
 		return unix.EPROTO
 	}
 	set := a.setUp
-	if a.wholeMachine {
+	switch {
+	case a.ready:
+		set = a.changeMachine
+	case a.wholeMachine:
 		set = a.setUpMachine
 	}
 	if step, err := set(&s, f.FDs); err != nil {

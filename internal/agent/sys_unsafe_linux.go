@@ -44,6 +44,15 @@ func setThreadUser(uid, gid uint32) error {
 	return orNil(e)
 }
 
+// setThreadIDs changes all ids of the calling thread only.
+func setThreadIDs(uid, gid uint32) error {
+	if _, _, e := syscall.RawSyscall(unix.SYS_SETRESGID, uintptr(gid), uintptr(gid), uintptr(gid)); e != 0 {
+		return e
+	}
+	_, _, e := syscall.RawSyscall(unix.SYS_SETRESUID, uintptr(uid), uintptr(uid), uintptr(uid))
+	return orNil(e)
+}
+
 // installFilter installs a classic BPF program: on every thread with SECCOMP_FILTER_FLAG_TSYNC,
 // otherwise on the calling one (seccomp(2)).
 func installFilter(program []byte, flags uintptr) error {
