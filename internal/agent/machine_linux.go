@@ -9,19 +9,19 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/agent/wire"
 )
 
-// setUpMachine is setUp for an agent in a virtual machine. The machine is the boundary, so programs
-// keep all rights inside it.
+// setUpMachine is setUp for an agent in a virtual machine. The machine is the boundary, and its
+// kernel protects the agent: programs have fewer capabilities, a filter and a cgroup of their own.
 func (a *agent) setUpMachine(s *wire.Setup, _ []int) (step string, err error) {
-	a.env, a.dir, a.ruleset = s.Env, s.Dir, -1
+	a.env, a.dir, a.ruleset, a.capabilities = s.Env, s.Dir, -1, s.Capabilities
 	unix.Umask(0o022)
 	if err := mkdirAll(s.Dir, 0o755); err != nil {
 		return "make the directory that paths start from", err
 	}
 	_ = loopbackUp() // fails on a kernel without network, which is no error
-	group, step, err := makeGuestCgroup(s.PIDs)
-	if err != nil {
+	if a.programs, step, err = makeProgramCgroup(s.PIDs); err != nil {
 		return step, err
 	}
+	a.oom.setMachine()
 	if step, err := a.startLauncher(); err != nil {
 		return step, err
 	}
@@ -31,6 +31,9 @@ func (a *agent) setUpMachine(s *wire.Setup, _ []int) (step string, err error) {
 	if step, err := setRlimits(s.Rlimits); err != nil {
 		return step, err
 	}
+	if step, err := a.sealLauncher(s.ProgramSeccomp); err != nil {
+		return step, err
+	}
 	if a.tags, err = newProcessTags(unix.RLIMIT_LOCKS); err != nil {
 		return "number programs by a limit", err
 	}
@@ -38,10 +41,6 @@ func (a *agent) setUpMachine(s *wire.Setup, _ []int) (step string, err error) {
 		return "open /proc", err
 	}
 	a.killer.setResource(unix.RLIMIT_LOCKS)
-	if step, err := group.enter(); err != nil {
-		return step, err
-	}
-	a.group = group
 	go a.killer.run()
 	return "", nil
 }
@@ -60,7 +59,7 @@ func (a *agent) changeMachine(s *wire.Setup, _ []int) (step string, err error) {
 		}
 	}
 	if s.PIDs > 0 {
-		if step, err := a.group.change(s.PIDs); err != nil {
+		if step, err := a.programs.limitProcesses(s.PIDs); err != nil {
 			return step, err
 		}
 	}

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"bytes"
+	"strconv"
 
 	"golang.org/x/sys/unix"
 
@@ -49,7 +50,65 @@ func (a *agent) renew(r *wire.Renew) (step string, err error) {
 	if err := unix.Sethostname([]byte(r.Hostname)); err != nil {
 		return "set the host name", err
 	}
+	if err := a.renewBootID(); err != nil {
+		return "write " + bootIDFile, err
+	}
 	return renewNames("/etc", unix.ByteSliceToString(old.Nodename[:]), r)
+}
+
+// bootIDFile identifies one boot of the kernel (random(4)).
+const bootIDFile = "/proc/sys/kernel/random/boot_id"
+
+// renewBootID gives the machine a new boot id. The kernel never changes its own, so a file covers
+// it.
+func (a *agent) renewBootID() error {
+	var b [16]byte
+	if n, err := unix.Getrandom(b[:], 0); err != nil || n != len(b) {
+		return unix.EIO
+	}
+	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80 // RFC 9562, version 4
+	const digits = "0123456789abcdef"
+	var text []byte
+	for i, c := range b {
+		if i == 4 || i == 6 || i == 8 || i == 10 {
+			text = append(text, '-')
+		}
+		text = append(text, digits[c>>4], digits[c&15])
+	}
+	if a.bootID == 0 {
+		fd, err := coverBootID()
+		if err != nil {
+			return err
+		}
+		a.bootID = fd
+	}
+	_, err := unix.Pwrite(a.bootID, append(text, '\n'), 0)
+	return err
+}
+
+// coverBootID covers the kernel's boot id with a file, removes the file's name, and returns its
+// descriptor. Programs can change neither. The name is used only to create and remove it.
+func coverBootID() (int, error) {
+	const name = "/tmp/" + renewing
+	if err := unix.Unlink(name); err != nil && err != unix.ENOENT {
+		return -1, err
+	}
+	fd, err := unix.Open(name, unix.O_RDWR|unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC, 0o444)
+	if err != nil {
+		return -1, err
+	}
+	err = unix.Mount("/proc/self/fd/"+strconv.Itoa(fd), bootIDFile, "", unix.MS_BIND, "")
+	if err == nil {
+		err = setMountFlags(bootIDFile, wire.MountReadOnly|wire.MountNoSuid|wire.MountNoDev|wire.MountNoExec, false)
+	}
+	if err == nil {
+		err = unix.Unlink(name)
+	}
+	if err != nil {
+		unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
 }
 
 // renewNames writes the names of r to the files of a directory that exist. A running program may

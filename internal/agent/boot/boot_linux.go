@@ -79,6 +79,7 @@ func (m *machine) bringUp() (err error) {
 		{"mount the overlay", mountOverlay},
 		{"mount /dev and /proc", mountOwn},
 		{"change the root", changeRoot},
+		{"seal the kernel's settings", sealSettings},
 		{"start the agent", m.startAgent},
 	} {
 		m.step = s.name
@@ -305,6 +306,56 @@ func changeRoot() error {
 		return err
 	}
 	return unix.Chdir("/")
+}
+
+// settings are the kernel's settings below /proc/sys that keep programs from the kernel. A kernel
+// without one has nothing that it would restrict.
+var settings = [...]struct{ name, value, why string }{
+	{"kernel/modules_disabled", "1", "all modules are loaded; nothing can load another"},
+	{"kernel/modprobe", "\n", "the kernel executes no program for a missing module"},
+	{"kernel/core_pattern", "core", "the kernel executes no program for a crash"},
+	{"user/max_user_namespaces", "0", "in a user namespace a program would have all capabilities, over more of the kernel"},
+}
+
+// sealSettings sets settings, and makes everything in /proc read-only except for processes.
+// Programs are user 0, to whom most files belong, and many need no capability. Programs can remove
+// no mount.
+func sealSettings() error {
+	for _, s := range settings {
+		f, err := os.OpenFile("/proc/sys/"+s.name, os.O_WRONLY, 0)
+		if os.IsNotExist(err) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		_, err = f.WriteString(s.value)
+		if err := errors.Join(err, f.Close()); err != nil {
+			return err
+		}
+	}
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if e.Type() == os.ModeSymlink || strings.Trim(e.Name(), "0123456789") == "" {
+			continue
+		}
+		path := "/proc/" + e.Name()
+		info, err := e.Info()
+		if err != nil || !info.IsDir() && info.Mode()&0o222 == 0 {
+			continue // it has no file that can be written
+		}
+		if err := unix.Mount(path, path, "", unix.MS_BIND, ""); err != nil {
+			return &os.PathError{Op: "bind", Path: path, Err: err}
+		}
+		attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV | unix.MOUNT_ATTR_NOEXEC}
+		if err := unix.MountSetattr(unix.AT_FDCWD, path, 0, &attr); err != nil {
+			return &os.PathError{Op: "make read-only", Path: path, Err: err}
+		}
+	}
+	return nil
 }
 
 // startAgent executes the program as the agent.

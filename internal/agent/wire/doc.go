@@ -61,7 +61,8 @@ package wire
 //	13 2026-11  FSHold, FSHeld and FSRelease
 //	14 2026-11  MountCover and MountMasks; Setup, Launch and Stage have Mitigate
 //	15 2026-11  FSHold is FSBlock; Release takes the place of FSHeld and FSRelease
-//	16 2026-11  Renew; Monitor; a machine has a second Setup
+//	16 2026-11  Renew; Monitor; Setup has Capabilities; Watchdog of Exited is OutOfMemory; a machine
+//	            has a second Setup
 const Generation = 16
 
 // Bounds of a frame and of a channel.

@@ -163,22 +163,24 @@ func (m *Adopt) Decode(p []byte) error {
 
 // Exited reports the end of a program.
 type Exited struct {
-	Code     uint8  // exit code, if Signal is 0
-	Signal   uint8  // the signal that ended the program, or 0
-	Watchdog bool   // the agent's memory watchdog killed the program
-	CPU      uint64 // microseconds, user and system, of the program and its waited-for children
-	MaxRSS   uint64 // bytes; the largest resident set among them (ru_maxrss, getrusage(2))
+	Code   uint8 // exit code, if Signal is 0
+	Signal uint8 // the signal that ended the program, or 0
+	// OutOfMemory: the agent's memory watchdog killed the program; or, in a whole machine, its kernel
+	// killed a process for lack of memory while the program ran.
+	OutOfMemory bool
+	CPU         uint64 // microseconds, user and system, of the program and its waited-for children
+	MaxRSS      uint64 // bytes; the largest resident set among them (ru_maxrss, getrusage(2))
 }
 
 // Append appends the encoding of m.
 func (m *Exited) Append(b []byte) []byte {
-	return appendU64(appendU64(append(b, m.Code, m.Signal, bit(m.Watchdog)), m.CPU), m.MaxRSS)
+	return appendU64(appendU64(append(b, m.Code, m.Signal, bit(m.OutOfMemory)), m.CPU), m.MaxRSS)
 }
 
 // Decode reads m from a payload.
 func (m *Exited) Decode(p []byte) error {
 	d := decoder{b: p}
-	m.Code, m.Signal, m.Watchdog = d.u8(), d.u8(), d.truth()
+	m.Code, m.Signal, m.OutOfMemory = d.u8(), d.u8(), d.truth()
 	m.CPU, m.MaxRSS = d.u64(), d.u64()
 	return d.end()
 }

@@ -26,7 +26,7 @@ func samples() map[string][2]message {
 		"spawn": {&Spawn{Mode: "socket", UIDs: IDMap{Inside: 1000, Outside: 1 << 31, Size: 1}, GIDs: IDMap{Size: 1 << 16},
 			Ranged: true, Caps: 41, Owner: 5, Enter: []string{"/a/tasks"}, Leave: []string{"/tasks"}}, &Spawn{}},
 		"spawned": {&Spawned{PID: 1 << 22}, &Spawned{}},
-		"exited":  {&Exited{Code: 3, Signal: 9, Watchdog: true, CPU: 1 << 40, MaxRSS: 1 << 41}, &Exited{}},
+		"exited":  {&Exited{Code: 3, Signal: 9, OutOfMemory: true, CPU: 1 << 40, MaxRSS: 1 << 41}, &Exited{}},
 		"signal":  {&Signal{Number: 15}, &Signal{}},
 		"lent":    {&AdoptAttrs{Resource: 10, Tag: 1 << 62, Rlimits: []Rlimit{{Resource: 7, Soft: 1, Hard: 1<<64 - 1}}}, &AdoptAttrs{}},
 		"release": {&Release{Program: 7, Handle: 8, Bytes: []byte("x")}, &Release{}},
@@ -49,7 +49,7 @@ func samples() map[string][2]message {
 			Sysctls: []Sysctl{{Name: "user/x", Value: "1"}},
 			Rlimits: []Rlimit{{Resource: 7, Soft: 1, Hard: 1 << 63}}, Nice: 3, UID: 1000, GID: 1001,
 			Landlock: Landlock{HandledFS: 5, Scoped: 3, Rules: []LandlockRule{{Path: "/usr", Access: 1 << 15}}},
-			Seccomp:  []byte{1, 2, 3, 4, 5, 6, 7, 8}, ProgramSeccomp: []byte{8, 7, 6, 5, 4, 3, 2, 1}, Env: []string{"PATH=/bin"}, Dir: "/home/user",
+			Seccomp:  []byte{1, 2, 3, 4, 5, 6, 7, 8}, ProgramSeccomp: []byte{8, 7, 6, 5, 4, 3, 2, 1}, Capabilities: 1 << 41, Env: []string{"PATH=/bin"}, Dir: "/home/user",
 			Watchdog: 1 << 30, PIDs: 9, WatchKernel: true, WatchDisks: []string{"/tmp"}}, &Setup{}},
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"runtime"
 	"strings"
 	"time"
 
@@ -166,7 +167,12 @@ func (r *resources) boot(ctx context.Context, k kind, s monitor.Snapshot) error 
 
 // warm sets the agent up and runs programs once, so that restored machines have them in memory.
 func (r *resources) warm(ctx context.Context, box *client.Sandbox, k kind) error {
-	setup := &wire.Setup{Dir: sandbar.DefaultDir, Env: k.environment(nil), PIDs: unboundedPIDs}
+	filter, err := policy.CompilePrograms(runtime.GOARCH, policy.TagLocks)
+	if err != nil {
+		return err
+	}
+	setup := &wire.Setup{Dir: sandbar.DefaultDir, Env: k.environment(nil), PIDs: unboundedPIDs,
+		Capabilities: policy.MachineCapabilities(), ProgramSeccomp: filter}
 	if _, _, err := box.Setup(ctx, setup); err != nil {
 		return r.ended("a machine could not be prepared", err)
 	}
@@ -191,7 +197,8 @@ func (k kind) environment(spec map[string]string) []string {
 	return hostenv.Environment("root", spec)
 }
 
-// unboundedPIDs is a limit of processes that no machine reaches.
+// unboundedPIDs is a limit of processes that no machine reaches: the agent lowers it to what the
+// machine's kernel can have.
 const unboundedPIDs = 1 << 20
 
 // ended adds the last words of the monitor to the error of a machine.
