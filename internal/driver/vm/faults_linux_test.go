@@ -228,11 +228,6 @@ func TestMachineEnds(t *testing.T) {
 			t.Errorf("a program whose machine was killed: %+v, %v", r, err)
 		}
 	})
-	t.Run("panics", func(t *testing.T) {
-		box := newBox(t, d, "panics")
-		_, _ = box.Start(t.Context(), sandbar.Cmd{Args: []string{"sh", "-c", "echo 1 >/proc/sys/kernel/sysrq; echo c >/proc/sysrq-trigger"}}, driver.Stdio{})
-		gone(t, box)
-	})
 	t.Run("stopped", func(t *testing.T) {
 		box := newBox(t, d, "stopped")
 		if err := syscall.Kill(monitorOf(t, d), syscall.SIGSTOP); err != nil {
