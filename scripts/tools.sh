@@ -328,8 +328,9 @@ vm_qemu() {
 	apt=$tmp/apt
 	mkdir -p "$apt/lists/partial" "$apt/archives/partial" "$tmp/vm-qemu"
 	mirror=$(debian_mirrors | grep -v '^$' | head -n 1)
+	[ -n "$mirror" ] || { lack VM "apt has no Debian source on this machine"; return; }
 	for suite in "$release" "$release-backports"; do
-		echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] ${mirror:-http://deb.debian.org/debian} $suite main"
+		echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $mirror $suite main"
 	done >"$apt/sources.list"
 	cat >"$apt/conf" <<-END
 		APT::Sandbox::User "";

@@ -9,7 +9,6 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/driver/vm/guest"
 	"github.com/sandbar-dev/sandbar/internal/driver/vm/monitor"
 	"github.com/sandbar-dev/sandbar/internal/driver/vm/qemu"
-	"github.com/sandbar-dev/sandbar/internal/linux/sandboxes"
 )
 
 // probeTimeout bounds the boot that proves KVM. A machine on working KVM answers within a second.
@@ -77,7 +76,7 @@ func (d *Driver) probeKVM(q *qemu.QEMU) error {
 		}
 		defer (*file).Close()
 	}
-	r := &resources{Resources: sandboxes.Resources{ID: "sb_probe"}, d: d}
+	r := newResources(d, "sb_probe")
 	b.Machine = k.machine(machineName(d.Owner, r.ID), b.Root)
 	err = d.Build(ctx, &r.Resources, func() error {
 		if err := r.prepare(k.machineMemory(), sandbar.Limits{}); err != nil {

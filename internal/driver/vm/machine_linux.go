@@ -44,12 +44,15 @@ const (
 // resources are the resources of one machine on the host. Init is the monitor.
 type resources struct {
 	sandboxes.Resources
-	d      *Driver
-	vm     monitor.VM
-	limits sandbar.Limits // of the cgroup
+	d  *Driver
+	vm monitor.VM
 }
 
 var _ monitor.Launcher = (*resources)(nil)
+
+func newResources(d *Driver, id sandbar.ID) *resources {
+	return &resources{Resources: sandboxes.Resources{ID: id}, d: d}
+}
 
 // prepare takes the cgroup and the ids of a machine with this memory, in bytes.
 func (r *resources) prepare(memory int64, l sandbar.Limits) error {
@@ -249,7 +252,17 @@ func (r *resources) restore(ctx context.Context, t *template, s sandbar.Spec) (d
 	if err := r.prepare(t.kind.machineMemory(), s.Limits); err != nil {
 		return nil, err
 	}
-	vm, err := r.d.monitor.Restore(ctx, r, t.kind.machine(machineName(r.d.Owner, r.ID), t.root), t.snapshot)
+	snapshot, err := t.open()
+	if err != nil {
+		return nil, sandbar.Errorf(sandbar.Unavailable, "opening a snapshot: %w", err)
+	}
+	defer closeSnapshot(snapshot)
+	root, err := os.Open(t.kind.rootPath)
+	if err != nil {
+		return nil, sandbar.Errorf(sandbar.Unavailable, "opening the root of a machine: %w", err)
+	}
+	defer root.Close()
+	vm, err := r.d.monitor.Restore(ctx, r, t.kind.machine(machineName(r.d.Owner, r.ID), root), snapshot)
 	if err != nil {
 		return nil, err
 	}

@@ -15,7 +15,10 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/test/testenv"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	falseQEMU()
+	goleak.VerifyTestMain(m)
+}
 
 // patience bounds a test that hangs. A boot takes half a minute on a busy machine.
 const patience = 5 * time.Minute

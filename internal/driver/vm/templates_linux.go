@@ -80,17 +80,14 @@ const unfinishedPrefix = ".new-"
 // unusedFor is the time after which an unused snapshot is removed.
 const unusedFor = 30 * 24 * time.Hour
 
-// template is a snapshot that this process has opened and compared with its digests. Its files stay
-// open, so that the removal of the snapshot does not affect it.
+// template is a snapshot whose files this process has compared with their digests.
 type template struct {
-	kind     kind
-	dir      string
-	snapshot monitor.Snapshot
-	root     *os.File
-	checked  [2]unix.Stat_t // of RAM and state, at the comparison
+	kind    kind
+	dir     string
+	checked [2]unix.Stat_t // of RAM and state, at the comparison
 }
 
-// templates are the snapshots in the cache directory, and those that this process has opened.
+// templates are the snapshots in the cache directory, and those that this process has compared.
 type templates struct {
 	d   *Driver
 	dir string
@@ -121,21 +118,16 @@ func newTemplates(d *Driver) (*templates, error) {
 	return t, nil
 }
 
-// close cancels boots in progress and closes all templates.
+// close cancels boots in progress.
 func (ts *templates) close() {
 	ts.mu.Lock()
 	ts.cancel()
 	ts.mu.Unlock()
 	ts.running.Wait()
-	for _, o := range ts.open {
-		if o.t != nil {
-			o.t.close()
-		}
-	}
 }
 
-// get returns the template of a kind. It opens the snapshot or boots a machine, which goes on after
-// the end of ctx. After an error the next call tries again.
+// get returns the template of a kind. It compares the snapshot with its digests or boots a machine,
+// which goes on after the end of ctx. After an error the next call tries again.
 func (ts *templates) get(ctx context.Context, k kind) (*template, error) {
 	key := k.key()
 	ts.mu.Lock()
@@ -145,16 +137,13 @@ func (ts *templates) get(ctx context.Context, k kind) (*template, error) {
 	}
 	o := ts.open[key]
 	if o != nil && o.finished() && (o.err != nil || !o.t.intact()) {
-		if o.t != nil {
-			o.t.close()
-		}
 		o = nil
 	}
 	if o == nil {
 		o = &opening{done: make(chan struct{})}
 		ts.open[key] = o
 		ts.running.Go(func() {
-			o.t, o.err = ts.openOrBoot(ts.ctx, key, k)
+			o.t, o.err = ts.checkOrBoot(ts.ctx, key, k)
 			close(o.done)
 		})
 	}
@@ -176,10 +165,10 @@ func (o *opening) finished() bool {
 	}
 }
 
-// openOrBoot opens the snapshot, or boots a machine if there is none or it is damaged. One process
+// checkOrBoot checks the snapshot, or boots a machine if there is none or it is damaged. One process
 // boots at a time.
-func (ts *templates) openOrBoot(ctx context.Context, key string, k kind) (*template, error) {
-	if t, err := openTemplate(filepath.Join(ts.dir, key), k); err == nil {
+func (ts *templates) checkOrBoot(ctx context.Context, key string, k kind) (*template, error) {
+	if t, err := checkTemplate(filepath.Join(ts.dir, key), k); err == nil {
 		return t, nil
 	}
 	unlock, err := cachedir.Lock(ctx, ts.dir)
@@ -188,7 +177,7 @@ func (ts *templates) openOrBoot(ctx context.Context, key string, k kind) (*templ
 	}
 	defer unlock()
 	dir := filepath.Join(ts.dir, key)
-	t, err := openTemplate(dir, k)
+	t, err := checkTemplate(dir, k)
 	if err == nil {
 		return t, nil // another process has booted it
 	}
@@ -199,9 +188,9 @@ func (ts *templates) openOrBoot(ctx context.Context, key string, k kind) (*templ
 	if err := ts.boot(ctx, key, dir, k); err != nil {
 		return nil, err
 	}
-	t, err = openTemplate(dir, k)
+	t, err = checkTemplate(dir, k)
 	if err != nil {
-		return nil, sandbar.Errorf(sandbar.Internal, "opening a new snapshot: %w", err)
+		return nil, sandbar.Errorf(sandbar.Internal, "checking a new snapshot: %w", err)
 	}
 	return t, nil
 }
@@ -233,7 +222,7 @@ func (ts *templates) boot(ctx context.Context, key, dir string, k kind) (err err
 			return writeError(err)
 		}
 	}
-	r := &resources{Resources: sandboxes.Resources{ID: sandbar.ID("sb_boot_" + key[:16])}, d: ts.d}
+	r := newResources(ts.d, sandbar.ID("sb_boot_"+key[:16]))
 	err = ts.d.Build(ctx, &r.Resources, func() error { return r.boot(ctx, k, s) })
 	if err != nil {
 		return err
@@ -275,9 +264,9 @@ func describe(dir string, k kind, s monitor.Snapshot) error {
 	return os.WriteFile(filepath.Join(dir, infoName), append(b, '\n'), 0o444)
 }
 
-// openTemplate opens a snapshot and compares its files with their digests. An error that is not
+// checkTemplate compares the files of a snapshot with their digests. An error that is not
 // os.ErrNotExist means that the snapshot is damaged or of another kind.
-func openTemplate(dir string, k kind) (t *template, err error) {
+func checkTemplate(dir string, k kind) (*template, error) {
 	b, err := os.ReadFile(filepath.Join(dir, infoName))
 	if err != nil {
 		return nil, err
@@ -289,34 +278,25 @@ func openTemplate(dir string, k kind) (t *template, err error) {
 	if info.Kind.key() != k.key() {
 		return nil, errors.New("the snapshot is of another kind of machine")
 	}
-	t = &template{kind: k, dir: dir}
-	defer func() {
-		if err != nil {
-			t.close()
-		}
-	}()
-	if t.root, err = os.Open(k.rootPath); err != nil {
-		return nil, fmt.Errorf("opening the root: %w", err)
+	t := &template{kind: k, dir: dir}
+	s, err := t.openFiles()
+	if err != nil {
+		return nil, errors.New(err.Error()) // not os.ErrNotExist: the description exists
 	}
+	defer closeSnapshot(s)
 	for i, f := range []struct {
-		name string
-		file **os.File
+		file *os.File
 		sum  string
-	}{{ramName, &t.snapshot.RAM, info.RAM}, {stateName, &t.snapshot.State, info.State}} {
-		file, err := os.OpenFile(filepath.Join(dir, f.name), os.O_RDONLY|unix.O_NOFOLLOW, 0)
-		if err != nil {
-			return nil, fmt.Errorf("opening %s: %w", f.name, errIncomplete(err))
-		}
-		*f.file = file
-		if err := unix.Fstat(int(file.Fd()), &t.checked[i]); err != nil {
+	}{{s.RAM, info.RAM}, {s.State, info.State}} {
+		if err := unix.Fstat(int(f.file.Fd()), &t.checked[i]); err != nil {
 			return nil, err
 		}
-		sum, err := digestFile(file)
+		sum, err := digestFile(f.file)
 		if err != nil {
 			return nil, err
 		}
 		if sum != f.sum {
-			return nil, fmt.Errorf("%s has another digest", f.name)
+			return nil, fmt.Errorf("%s has another digest", filepath.Base(f.file.Name()))
 		}
 	}
 	if t.checked[0].Size != k.machineMemory() {
@@ -327,27 +307,45 @@ func openTemplate(dir string, k kind) (t *template, err error) {
 	return t, nil
 }
 
-// errIncomplete hides os.ErrNotExist of a file that should exist.
-func errIncomplete(err error) error { return errors.New(err.Error()) }
-
-// intact reports whether the files have not been changed since they were compared.
-func (t *template) intact() bool {
-	for i, f := range []*os.File{t.snapshot.RAM, t.snapshot.State} {
-		var st unix.Stat_t
-		if unix.Fstat(int(f.Fd()), &st) != nil || st.Size != t.checked[i].Size || st.Mtim != t.checked[i].Mtim {
-			return false
-		}
+// openFiles opens the files of a snapshot for reading.
+func (t *template) openFiles() (s monitor.Snapshot, err error) {
+	if s.RAM, err = os.OpenFile(filepath.Join(t.dir, ramName), os.O_RDONLY|unix.O_NOFOLLOW, 0); err != nil {
+		return s, err
 	}
-	return true
+	if s.State, err = os.OpenFile(filepath.Join(t.dir, stateName), os.O_RDONLY|unix.O_NOFOLLOW, 0); err != nil {
+		s.RAM.Close()
+	}
+	return s, err
 }
 
-// close closes the files. Machines that run are not affected.
-func (t *template) close() {
-	for _, f := range []*os.File{t.snapshot.RAM, t.snapshot.State, t.root} {
-		if f != nil {
-			f.Close()
+func closeSnapshot(s monitor.Snapshot) {
+	s.RAM.Close()
+	s.State.Close()
+}
+
+// open opens the snapshot, if its files are those that were compared.
+func (t *template) open() (monitor.Snapshot, error) {
+	s, err := t.openFiles()
+	if err != nil {
+		return s, err
+	}
+	for i, f := range []*os.File{s.RAM, s.State} {
+		var st unix.Stat_t
+		if err := unix.Fstat(int(f.Fd()), &st); err != nil || st.Ino != t.checked[i].Ino || st.Size != t.checked[i].Size || st.Ctim != t.checked[i].Ctim {
+			closeSnapshot(s)
+			return s, errors.New("the snapshot has changed")
 		}
 	}
+	return s, nil
+}
+
+// intact reports whether the files are those that were compared.
+func (t *template) intact() bool {
+	s, err := t.open()
+	if err == nil {
+		closeSnapshot(s)
+	}
+	return err == nil
 }
 
 // digestBlock is the unit in which digestFile reads, in bytes.

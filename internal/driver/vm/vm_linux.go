@@ -148,7 +148,7 @@ func (d *Driver) open(q *qemu.QEMU, binary []byte) (err error) {
 	if d.monitor, err = d.accelerated(q); err != nil {
 		return err
 	}
-	d.describe(q)
+	d.describe()
 	return nil
 }
 
@@ -167,7 +167,7 @@ func (d *Driver) prepareKernel(binary []byte) (err error) {
 }
 
 // describe adds what is different from a sandbox of namespaces to Facts.
-func (d *Driver) describe(q *qemu.QEMU) {
+func (d *Driver) describe() {
 	c := &d.Facts
 	c.OOMCounted, c.HostPrograms = false, !d.fixed
 	c.Enforced.Memory, c.Enforced.PIDs = sandbar.EnforcedRuntime, sandbar.EnforcedRuntime
@@ -236,7 +236,7 @@ func (d *Driver) Create(ctx context.Context, id sandbar.ID, s sandbar.Spec) (dri
 	if err != nil {
 		return nil, err
 	}
-	r := &resources{Resources: sandboxes.Resources{ID: id}, d: d}
+	r := newResources(d, id)
 	var sb driver.Sandbox
 	err = d.Build(ctx, &r.Resources, func() (err error) {
 		sb, err = r.restore(ctx, t, s)

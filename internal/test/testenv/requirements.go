@@ -265,8 +265,8 @@ func QEMUKernel() string { return filepath.Join(Cache(), "qemu", "vmlinuz") }
 // VMCache is the directory in which scripts/tools.sh prepares the guest kernel of the vm driver.
 func VMCache() string { return filepath.Join(Cache(), "vm") }
 
-// VMQEMU is the path or name of a qemu for the vm driver: that of scripts/tools.sh, if it has fetched
-// one.
+// VMQEMU is the path or name of a qemu for the vm driver: that of scripts/tools.sh, if it has
+// fetched one.
 func VMQEMU() string {
 	path := filepath.Join(Cache(), "vm-qemu", "usr", "bin", "qemu-system-x86_64")
 	if executable(path) == nil {
@@ -275,11 +275,11 @@ func VMQEMU() string {
 	return QEMUProgram()
 }
 
-// VMRoot is the path of the root file system that scripts/tools.sh builds from the Debian image.
+// VMRoot is the path of the root of machines that scripts/tools.sh builds from the Debian image.
 func VMRoot() string { return filepath.Join(VMCache(), "debian.erofs") }
 
-// VMOptions returns the options of the vm driver for tests. Its cache directory, with the kernel, is
-// kept between test runs; for a user who cannot write to Cache it is below the user's cache.
+// VMOptions returns the options of the vm driver for tests. Its cache directory, with the kernel,
+// is kept between test runs; for a user who cannot write to Cache it is below the user's cache.
 func VMOptions() (map[string]string, error) {
 	dir, err := Kept("vm")
 	if err == nil && dir != VMCache() {

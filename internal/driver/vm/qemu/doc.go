@@ -5,6 +5,6 @@
 // generation id (vmgenid), and no network card or other device. Its memory is a file. Save writes
 // the rest of its state (x-ignore-shared), and Restore maps the file copy-on-write.
 //
-// qemu is controlled by QMP over a socket that it inherits. It is not trusted: the size of a message
-// and the duration of every command are bounded.
+// qemu is controlled by QMP over a socket that it inherits. It is not trusted: the size of a
+// message and the duration of every command are bounded.
 package qemu

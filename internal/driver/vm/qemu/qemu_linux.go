@@ -38,8 +38,8 @@ var _ monitor.Monitor = (*QEMU)(nil)
 // With returns the same program with another accelerator.
 func (q *QEMU) With(accelerator string) *QEMU { return &QEMU{q.path, q.version, accelerator} }
 
-// Version is the program's version.
-func (q *QEMU) Version() string { return q.version }
+// Path is the program's path.
+func (q *QEMU) Path() string { return q.path }
 
 // Facts implements monitor.Monitor.
 func (q *QEMU) Facts() monitor.Facts {
