@@ -41,8 +41,8 @@ func openOOMScore() oomScore {
 // setGuest gives the agent guestOOMScore. It may only raise its score, so a higher one stays.
 func (r *oomScore) setGuest() { r.set([]byte(guestOOMScore)) }
 
-// setMachine makes the agent of a machine the last process that the machine's kernel kills. Programs
-// start at 0 and cannot go below it.
+// setMachine makes the agent of a machine the last process that the machine's kernel kills.
+// Programs start at 0 and cannot go below it.
 func (r *oomScore) setMachine() {
 	r.original, r.raised = []byte("-1000"), []byte("0")
 	r.restore()

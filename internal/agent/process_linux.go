@@ -175,9 +175,10 @@ func (a *agent) confineLauncher() (step string, err error) {
 	return "", nil
 }
 
-// dropBounding removes all capabilities but keep from the calling thread's bounding set. PR_CAPBSET_DROP needs
-// CAP_SETPCAP, which the agent lacks if a container runtime has emptied the set already, so it
-// drops only what is there. The loop exceeds CAP_LAST_CAP in case the kernel is newer than x/sys.
+// dropBounding removes all capabilities but keep from the calling thread's bounding set.
+// PR_CAPBSET_DROP needs CAP_SETPCAP, which the agent lacks if a container runtime has emptied the
+// set already, so it drops only what is there. The loop exceeds CAP_LAST_CAP in case the kernel is
+// newer than x/sys.
 func dropBounding(keep uint64) error {
 	for c := uintptr(0); c <= unix.CAP_LAST_CAP+8; c++ {
 		if keep>>c&1 != 0 {

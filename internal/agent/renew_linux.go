@@ -12,7 +12,7 @@ import (
 // openRandom opens /dev/urandom, before any program can replace the file. It returns -1 on failure,
 // and then Renew fails.
 func openRandom() int {
-	fd, err := unix.Open("/dev/urandom", unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
+	fd, err := openAt(unix.AT_FDCWD, "/dev/urandom", unix.O_RDONLY|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return -1
 	}
@@ -89,11 +89,12 @@ func (a *agent) renewBootID() error {
 // coverBootID covers the kernel's boot id with a file, removes the file's name, and returns its
 // descriptor. Programs can change neither. The name is used only to create and remove it.
 func coverBootID() (int, error) {
-	const name = "/tmp/" + renewing
-	if err := unix.Unlink(name); err != nil && err != unix.ENOENT {
+	dir, err := openDir("/tmp")
+	if err != nil {
 		return -1, err
 	}
-	fd, err := unix.Open(name, unix.O_RDWR|unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC, 0o444)
+	defer unix.Close(dir)
+	fd, err := createNew(dir, unix.O_RDWR, 0o444)
 	if err != nil {
 		return -1, err
 	}
@@ -102,7 +103,7 @@ func coverBootID() (int, error) {
 		err = setMountFlags(bootIDFile, wire.MountReadOnly|wire.MountNoSuid|wire.MountNoDev|wire.MountNoExec, false)
 	}
 	if err == nil {
-		err = unix.Unlink(name)
+		err = unix.Unlinkat(dir, renewing, 0)
 	}
 	if err != nil {
 		unix.Close(fd)
@@ -116,8 +117,7 @@ func coverBootID() (int, error) {
 // to: each file is replaced. A file that has its content already is left alone, so that a full disk
 // is no obstacle to resuming a machine under its old names.
 func renewNames(dir, oldHostname string, r *wire.Renew) (step string, err error) {
-	etc, err := unix.Openat2(unix.AT_FDCWD, dir, &unix.OpenHow{
-		Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS})
+	etc, err := openDir(dir)
 	switch err {
 	case nil:
 	case unix.ENOENT, unix.ENOTDIR, unix.ELOOP: // a program has removed or replaced it
@@ -179,16 +179,15 @@ func renameHost(hosts []byte, old, new string) []byte {
 const (
 	// maxRenamed bounds a file whose content replaceFile keeps, in bytes.
 	maxRenamed = 64 << 10
-	// renewing is the name of a file that replaceFile writes.
+	// renewing is the name of a file while it is written.
 	renewing = ".sandbar-renew"
 )
 
 // replaceFile replaces a file of a directory with one that has the text for its old content, and
-// the mode and owner of the old. It does nothing if there is no file, or a directory. The content of
-// anything but a regular file of at most maxRenamed bytes counts as empty.
+// the mode and owner of the old. It does nothing if there is no file, or a directory. The content
+// of anything but a regular file of at most maxRenamed bytes counts as empty.
 func replaceFile(dir int, name string, text func(old []byte) []byte) error {
-	var st unix.Stat_t
-	err := unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW)
+	st, err := lstat(dir, name)
 	if err == unix.ENOENT || err == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR {
 		return nil
 	}
@@ -206,10 +205,7 @@ func replaceFile(dir int, name string, text func(old []byte) []byte) error {
 	if !regular {
 		st.Mode, st.Uid, st.Gid = 0o644, 0, 0
 	}
-	if err := unix.Unlinkat(dir, renewing, 0); err != nil && err != unix.ENOENT {
-		return err
-	}
-	fd, err := unix.Openat(dir, renewing, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC, 0o600)
+	fd, err := createNew(dir, unix.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
@@ -230,9 +226,17 @@ func replaceFile(dir int, name string, text func(old []byte) []byte) error {
 	return err
 }
 
+// createNew creates the file renewing, after removing what a program has put there.
+func createNew(dir int, access uint64, mode uint32) (int, error) {
+	if err := unix.Unlinkat(dir, renewing, 0); err != nil && err != unix.ENOENT {
+		return -1, err
+	}
+	return openAt(dir, renewing, access|unix.O_CREAT|unix.O_EXCL, mode)
+}
+
 // readRegular reads a regular file of at most maxRenamed bytes.
 func readRegular(dir int, name string) (content []byte, regular bool, err error) {
-	fd, err := unix.Openat(dir, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	fd, err := openAt(dir, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	switch err {
 	case nil:
 	case unix.ELOOP, unix.ENXIO, unix.ENOENT, unix.EAGAIN: // a link, a socket, removed, or leased (fcntl(2))

@@ -8,8 +8,8 @@
 // everything that programs write. A later remount of /tmp with another size changes that bound;
 // programs lack the capability for it.
 //
-// Programs see /proc, a /dev with the usual devices and no disk or port, and no /sys. They can write
-// only what belongs to a process in /proc, and create no user namespace.
+// Programs see /proc, a /dev with the usual devices and no disk or port, and no /sys. In /proc they
+// can write only the entries of processes. They create no user namespace.
 package boot
 
 // Names that the host and the machine share.

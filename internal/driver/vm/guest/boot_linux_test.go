@@ -95,7 +95,8 @@ func bootMachine(t *testing.T, root string, b Boot) machineUnderTest {
 	return m
 }
 
-// copyProgram copies a program of this host to a path of an image, with the libraries that it needs.
+// copyProgram copies a program of this host to a path of an image, with the libraries that it
+// needs.
 func copyProgram(t *testing.T, image, path, to string) {
 	t.Helper()
 	to = filepath.Join(image, to)
