@@ -161,7 +161,9 @@ func (m *machine) openPort() error {
 	if err != nil {
 		return err
 	}
-	fd, err := unix.Open(device, unix.O_RDWR|unix.O_CLOEXEC, 0)
+	// Non-blocking: a blocking write keeps the processor busy until the host has read
+	// (__send_to_port in drivers/char/virtio_console.c).
+	fd, err := unix.Open(device, unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return &os.PathError{Op: "open", Path: device, Err: err}
 	}

@@ -255,8 +255,11 @@ func (d *Driver) kind(ctx context.Context, s sandbar.Spec) (kind, error) {
 		return kind{}, err
 	}
 	processors := runtime.NumCPU()
-	if s.Limits.CPUs > 0 {
+	switch {
+	case s.Limits.CPUs > 0:
 		processors = min(processors, int(math.Ceil(s.Limits.CPUs)))
+	case d.monitor.Facts().Accelerator == qemu.TCG:
+		processors = 1 // emulated processors cost much to keep consistent
 	}
 	return kind{
 		Root: root.Digest, Host: host, Memory: (s.Limits.Memory + 1<<20 - 1) &^ (1<<20 - 1), Processors: processors,
