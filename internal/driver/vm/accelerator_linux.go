@@ -14,17 +14,22 @@ import (
 // probeTimeout bounds the boot that proves KVM. A machine on working KVM answers within a second.
 const probeTimeout = 15 * time.Second
 
+// knownAccelerator returns Invalid if the option has another value than auto, kvm, tcg or "".
+func knownAccelerator(choice string) error {
+	switch choice {
+	case "", acceleratorAuto, qemu.KVM, qemu.TCG:
+		return nil
+	}
+	return &sandbar.Error{Code: sandbar.Invalid, Field: "drivers." + Name + "." + OptionAccelerator,
+		Message: "there is no accelerator " + sandbar.Quote(choice, 40), Fix: "use auto, kvm or tcg"}
+}
+
 // accelerated returns the monitor with the accelerator that the options select. Opening /dev/kvm
 // proves nothing: a machine must boot.
 func (d *Driver) accelerated(q *qemu.QEMU) (monitor.Monitor, error) {
 	choice := d.host.Options[OptionAccelerator]
-	switch choice {
-	case qemu.TCG:
+	if choice == qemu.TCG {
 		return q, nil
-	case "", acceleratorAuto, qemu.KVM:
-	default:
-		return nil, &sandbar.Error{Code: sandbar.Invalid, Field: "drivers." + Name + "." + OptionAccelerator,
-			Message: "there is no accelerator " + sandbar.Quote(choice, 40), Fix: "use auto, kvm or tcg"}
 	}
 	err := d.probeKVM(q.With(qemu.KVM))
 	if err == nil {

@@ -63,13 +63,17 @@ func Factory(binary []byte) driver.Factory {
 type Driver struct {
 	sandboxes.Base
 	host      driver.Host
+	binary    []byte // the agent's program
+	qemu      *qemu.QEMU
 	cache     string
+	layout    hostenv.Layout
+	templates *templates
+
+	readyMu   sync.Mutex
+	monitor   monitor.Monitor // nil until ready has succeeded, which sets the fields below
 	kernel    guest.Kernel
 	initramfs string // path
 	initSum   string
-	layout    hostenv.Layout
-	monitor   monitor.Monitor
-	templates *templates
 
 	rootMu sync.Mutex
 	roots  map[string]guest.Root // by the image's id, "" for host
@@ -84,8 +88,8 @@ var (
 )
 
 // New opens the driver. binary is as for Factory. Unsupported: this host lacks a requirement; the
-// error's Fix says how to provide it. Invalid: an option is malformed. It prepares the guest kernel
-// if the cache directory has none, which may download a package.
+// error's Fix says how to provide it. Invalid: an option is malformed. If the cache directory has
+// no guest kernel, Prepare or the first Create prepares one.
 func New(h driver.Host, binary []byte) (*Driver, error) {
 	names := []string{OptionAccelerator, OptionCache, OptionPaths, OptionQEMU, OptionRoot}
 	for name := range h.Options {
@@ -100,6 +104,9 @@ func New(h driver.Host, binary []byte) (*Driver, error) {
 	if _, err := hostenv.ParsePaths(h.Options[OptionPaths]); err != nil {
 		return nil, err
 	}
+	if err := knownAccelerator(h.Options[OptionAccelerator]); err != nil {
+		return nil, err
+	}
 	q, err := qemu.Find(h.Options[OptionQEMU])
 	if err != nil {
 		return nil, err
@@ -107,7 +114,7 @@ func New(h driver.Host, binary []byte) (*Driver, error) {
 	if err := hostenv.Probe(Name); err != nil {
 		return nil, err
 	}
-	d := &Driver{Base: sandboxes.New(h), host: h, roots: map[string]guest.Root{}}
+	d := &Driver{Base: sandboxes.New(h), host: h, binary: binary, qemu: q, roots: map[string]guest.Root{}}
 	if d.layout, err = hostenv.ReadLayout(nil); err != nil {
 		return nil, err
 	}
@@ -118,21 +125,18 @@ func New(h driver.Host, binary []byte) (*Driver, error) {
 		}
 		d.roots[""], d.fixed = root, true
 	}
-	if err := d.open(q, binary); err != nil {
+	if err := d.open(); err != nil {
 		return nil, errors.Join(err, d.release())
 	}
 	return d, nil
 }
 
 // open opens the resources that release closes.
-func (d *Driver) open(q *qemu.QEMU, binary []byte) (err error) {
+func (d *Driver) open() (err error) {
 	if d.cache, err = guest.OpenCache(d.host.Options[OptionCache]); err != nil {
 		return err
 	}
-	if err = d.Open(binary); err != nil {
-		return err
-	}
-	if err = d.prepareKernel(binary); err != nil {
+	if err = d.Open(d.binary); err != nil {
 		return err
 	}
 	if d.templates, err = newTemplates(d); err != nil {
@@ -145,24 +149,44 @@ func (d *Driver) open(q *qemu.QEMU, binary []byte) (err error) {
 	if err = d.Start(); err != nil {
 		return err
 	}
-	if d.monitor, err = d.accelerated(q); err != nil {
-		return err
+	if _, err := guest.OpenKernel(d.cache); err == nil {
+		if err := d.ready(context.Background()); err != nil {
+			return err
+		}
 	}
 	d.describe()
 	return nil
 }
 
+// ready prepares the guest kernel, which may download a package, and selects the accelerator. After
+// an error the next call tries again.
+func (d *Driver) ready(ctx context.Context) (err error) {
+	d.readyMu.Lock()
+	defer d.readyMu.Unlock()
+	if d.monitor != nil {
+		return nil
+	}
+	if err := d.prepareKernel(ctx); err != nil {
+		return err
+	}
+	m, err := d.accelerated(d.qemu)
+	if err == nil {
+		d.monitor = m
+	}
+	return err
+}
+
 // prepareKernel opens or prepares the guest kernel and its initial file system.
-func (d *Driver) prepareKernel(binary []byte) (err error) {
+func (d *Driver) prepareKernel(ctx context.Context) (err error) {
 	if d.kernel, err = guest.OpenKernel(d.cache); sandbar.CodeOf(err) == sandbar.NotFound {
 		done := d.host.Wait("preparing a kernel for virtual machines")
-		d.kernel, err = guest.Setup(context.Background(), guest.SetupOptions{Dir: d.cache})
+		d.kernel, err = guest.Setup(ctx, guest.SetupOptions{Dir: d.cache})
 		done()
 	}
 	if err != nil {
 		return err
 	}
-	d.initramfs, d.initSum, err = guest.BuildInitramfs(d.cache, d.kernel, binary)
+	d.initramfs, d.initSum, err = guest.BuildInitramfs(d.cache, d.kernel, d.binary)
 	return err
 }
 
@@ -172,9 +196,11 @@ func (d *Driver) describe() {
 	c.OOMCounted, c.HostPrograms = false, !d.fixed
 	c.Enforced.Memory, c.Enforced.PIDs = sandbar.EnforcedRuntime, sandbar.EnforcedRuntime
 	c.Enforced.CPUShares = d.Groups.Caps().CPUShares
-	facts := d.monitor.Facts()
-	notes := []string{"the monitor is " + facts.Build + "; the guest kernel is " + d.kernel.Release}
-	if facts.Accelerator == qemu.TCG {
+	notes := []string{"the monitor is " + d.qemu.Facts().Build}
+	switch {
+	case d.monitor == nil:
+		notes = append(notes, "no guest kernel is prepared: `sandbar vm setup` or the first sandbox prepares one")
+	case d.monitor.Facts().Accelerator == qemu.TCG:
 		notes = append(notes, "machines are emulated (TCG), because KVM was not asked for or no machine boots on it: programs run several times slower than on this host")
 	}
 	notes = append(notes, "the driver vm supports only sandboxes without a network")
@@ -201,8 +227,11 @@ func (d *Driver) Close() error {
 // Caps returns the driver's properties and the limits that it can enforce on this host.
 func (d *Driver) Caps() driver.Caps { return d.Facts }
 
-// Prepare builds the root of the image "host", which takes a minute once.
+// Prepare prepares the guest kernel and the root of the image "host", which takes a minute once.
 func (d *Driver) Prepare(ctx context.Context) error {
+	if err := d.ready(ctx); err != nil {
+		return err
+	}
 	_, _, err := d.root(ctx, sandbar.ImageHost)
 	return err
 }
@@ -227,6 +256,9 @@ func (d *Driver) Create(ctx context.Context, id sandbar.ID, s sandbar.Spec) (dri
 	}
 	if err := ctx.Err(); err != nil {
 		return nil, sandbar.Errorf(sandbar.Canceled, "creating a sandbox: %w", err)
+	}
+	if err := d.ready(ctx); err != nil {
+		return nil, err
 	}
 	k, err := d.kind(ctx, s)
 	if err != nil {
