@@ -105,6 +105,9 @@ func makeProgramCgroup(n int64) (g programCgroup, step string, err error) {
 	if err := writeAt(root, "cgroup.subtree_control", "+pids +memory"); err != nil {
 		return g, "enable the controllers of processes and memory", err
 	}
+	// All programs together then get as much of a processor as one thread of the agent, which so
+	// can end any number of them. A kernel without this controller treats them all alike.
+	_ = writeAt(root, "cgroup.subtree_control", "+cpu")
 	const name = "programs"
 	if err := unix.Mkdirat(root, name, 0o755); err != nil {
 		return g, "make the cgroup of programs", err

@@ -145,7 +145,7 @@ func (r *resources) boot(ctx context.Context, k kind, s monitor.Snapshot) error 
 		open = append(open, f)
 	}
 	b := monitor.Boot{Machine: k.machine(machineName(r.d.Owner, r.ID), open[0]), Kernel: open[1], Initramfs: open[2],
-		Cmdline: guest.Cmdline(guest.Boot{}), Snapshot: s}
+		Cmdline: k.Cmdline, Snapshot: s}
 	vm, err := r.d.monitor.Boot(ctx, r, b)
 	if err != nil {
 		return err

@@ -33,6 +33,7 @@ type kind struct {
 	Processors int           `json:"processors"`
 	Kernel     string        `json:"kernel"`    // digest
 	Initramfs  string        `json:"initramfs"` // digest; the agent is in it
+	Cmdline    string        `json:"cmdline"`
 	Monitor    monitor.Facts `json:"monitor"`
 
 	rootPath string

@@ -295,7 +295,7 @@ func (d *Driver) kind(ctx context.Context, s sandbar.Spec) (kind, error) {
 	}
 	return kind{
 		Root: root.Digest, Host: host, Memory: (s.Limits.Memory + 1<<20 - 1) &^ (1<<20 - 1), Processors: processors,
-		Kernel: d.kernel.Digest, Initramfs: d.initSum, Monitor: d.monitor.Facts(), rootPath: root.Path,
+		Kernel: d.kernel.Digest, Initramfs: d.initSum, Cmdline: guest.Cmdline(guest.Boot{}), Monitor: d.monitor.Facts(), rootPath: root.Path,
 	}, nil
 }
 
