@@ -98,7 +98,12 @@ func (r *resources) Launch(ctx context.Context, p monitor.Program) error {
 // and /proc, read-only.
 func (d *Driver) monitorMounts(more []string) []wire.Mount {
 	const flags = wire.MountReadOnly | wire.MountNoSuid | wire.MountNoDev
-	mounts := []wire.Mount{{Kind: wire.MountTmpfs, Target: "/", Flags: wire.MountNoSuid | wire.MountNoDev | wire.MountNoExec, Size: 64 << 10, Inodes: 256, Mode: 0o755}}
+	owner := uint32(0)
+	if !d.IDs.Ranged {
+		owner = monitorUID // the only id of the user namespace
+	}
+	mounts := []wire.Mount{{Kind: wire.MountTmpfs, Target: "/", Flags: wire.MountNoSuid | wire.MountNoDev | wire.MountNoExec, Size: 64 << 10, Inodes: 256, Mode: 0o755,
+		UID: owner, GID: owner}}
 	for _, dir := range d.layout.Dirs {
 		switch {
 		case !strings.HasPrefix(dir.Name, "/lib") && dir.Name != "/usr":
