@@ -36,10 +36,11 @@ const (
 // acceleratorAuto is KVM if a machine boots on it, otherwise TCG.
 const acceleratorAuto = "auto"
 
-// The range of a memory limit, in bytes.
+// The range of a memory limit, and the limit of a sandbox without one, in bytes.
 const (
-	MinMemory = 64 << 20
-	MaxMemory = 64 << 30
+	MinMemory     = 64 << 20
+	MaxMemory     = 64 << 30
+	DefaultMemory = 1 << 30
 )
 
 // Factory returns the driver's factory. binary is the agent's program. nil means the running
@@ -242,7 +243,7 @@ func (d *Driver) refuse(s sandbar.Spec) error {
 		return &sandbar.Error{Code: sandbar.Unsupported, Field: "network",
 			Message: "the driver vm supports only sandboxes without a network", Fix: "use the native driver for sandboxes with a network"}
 	}
-	if m := s.Limits.Memory; m < MinMemory || m > MaxMemory {
+	if m := s.Limits.Memory; m > 0 && (m < MinMemory || m > MaxMemory) {
 		return &sandbar.Error{Code: sandbar.Unsupported, Field: "limits.memory",
 			Message: "a machine needs a memory limit of 64 MiB to 64 GiB", Fix: "ask for a memory limit in this range"}
 	}
@@ -293,8 +294,12 @@ func (d *Driver) kind(ctx context.Context, s sandbar.Spec) (kind, error) {
 	case d.monitor.Facts().Accelerator == qemu.TCG:
 		processors = 1 // emulated processors cost much to keep consistent
 	}
+	memory := s.Limits.Memory
+	if memory <= 0 {
+		memory = DefaultMemory
+	}
 	return kind{
-		Root: root.Digest, Host: host, Memory: (s.Limits.Memory + 1<<20 - 1) &^ (1<<20 - 1), Processors: processors,
+		Root: root.Digest, Host: host, Memory: (memory + 1<<20 - 1) &^ (1<<20 - 1), Processors: processors,
 		Kernel: d.kernel.Digest, Initramfs: d.initSum, Cmdline: guest.Cmdline(guest.Boot{}), Monitor: d.monitor.Facts(), rootPath: root.Path,
 	}, nil
 }
