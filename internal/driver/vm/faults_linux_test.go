@@ -21,8 +21,8 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/driver/vm/qemu"
 )
 
-// A false qemu is a copy of this test binary as DIR/FAULT/bin/qemu-system-x86_64. It finds its fault
-// in its own path, or in that of its firmware on the command line.
+// A false qemu is a copy of this test binary as DIR/FAULT/bin/qemu-system-x86_64. It finds its
+// fault in its own path, or in that of its firmware on the command line.
 
 // falseQEMU runs this process as a false qemu, if it was started as one.
 func falseQEMU() {

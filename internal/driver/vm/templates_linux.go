@@ -127,8 +127,8 @@ func (ts *templates) close() {
 	ts.running.Wait()
 }
 
-// get returns the template of a kind. It compares the snapshot with its digests or boots a machine,
-// which goes on after the end of ctx. After an error the next call tries again.
+// get returns the template of a kind. It compares the snapshot with its digests or boots a
+// machine, which goes on after the end of ctx. After an error the next call tries again.
 func (ts *templates) get(ctx context.Context, k kind) (*template, error) {
 	key := k.key()
 	ts.mu.Lock()

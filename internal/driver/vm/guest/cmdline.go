@@ -24,8 +24,8 @@ type Boot struct {
 }
 
 // Cmdline returns the kernel's command line. The kernel reboots if it panics, so that the monitor
-// exits with -no-reboot. It grants every allocation, as a host with much memory does: a program that
-// uses more than there is is killed.
+// exits with -no-reboot. It grants every allocation, as a host with much memory does: a program
+// that uses more than there is is killed.
 func Cmdline(b Boot) string {
 	words := []string{"panic=-1", "reboot=t", "cryptomgr.notests", "mitigations=off", "tsc=reliable", "sysctl.vm.overcommit_memory=1"}
 	if b.Console {

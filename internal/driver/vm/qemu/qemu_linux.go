@@ -46,9 +46,9 @@ func (q *QEMU) Facts() monitor.Facts {
 	return monitor.Facts{Build: q.version, Accelerator: q.accelerator, CPU: q.cpu()}
 }
 
-// cpu is the processor model: the host's with KVM, otherwise everything that can be emulated, except
-// fast string instructions (ERMS). Programs that find these copy memory with them, and TCG emulates
-// them byte by byte: without them output of a program is 2.5 times faster.
+// cpu is the processor model: the host's with KVM, otherwise everything that can be emulated,
+// except fast string instructions (ERMS). Programs that find these copy memory with them, and TCG
+// emulates them byte by byte: without them output of a program is 2.5 times faster.
 func (q *QEMU) cpu() string {
 	if q.accelerator == KVM {
 		return "host"
