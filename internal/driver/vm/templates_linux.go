@@ -166,8 +166,8 @@ func (o *opening) finished() bool {
 	}
 }
 
-// checkOrBoot checks the snapshot, or boots a machine if there is none or it is damaged. One process
-// boots at a time.
+// checkOrBoot checks the snapshot, or boots a machine if there is none or it is damaged. One
+// process boots at a time.
 func (ts *templates) checkOrBoot(ctx context.Context, key string, k kind) (*template, error) {
 	if t, err := checkTemplate(filepath.Join(ts.dir, key), k); err == nil {
 		return t, nil
