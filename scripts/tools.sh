@@ -2,7 +2,7 @@
 # Fetches the tools of the tests and linters that this machine lacks.
 #
 #   scripts/tools.sh test    interpreters, bubblewrap, runc, crun, gVisor, a Docker
-#                            Engine, QEMU and a guest kernel, WebSocket clients from
+#                            Engine, QEMU and guest kernels, WebSocket clients from
 #                            npm and PyPI, the SDKs of the executor and iii
 #                            protocols, Debian images, the test suites of toybox,
 #                            busybox and awk
@@ -305,6 +305,74 @@ vm_setup() {
 	go run ./cmd/sandbar vm setup --kernel-only --cache "$cache/vm" >"$tmp/log" 2>&1 9>&- && chmod -R a+rX "$cache/vm/kernel"
 }
 
+# ---- qemu and a root for the driver vm
+
+# new_qemu PROGRAM succeeds if it is qemu 8.2 or later.
+new_qemu() {
+	version=$("$1" --version 2>/dev/null | sed -n 's/^QEMU emulator version \([0-9]*\)\.\([0-9]*\).*/\1 \2/p')
+	[ -n "$version" ] && [ "${version% *}" -ge 8 ] && { [ "${version% *}" -gt 8 ] || [ "${version#* }" -ge 2 ]; }
+}
+
+# vm_qemu unpacks qemu of Debian's backports into vm-qemu, unless this machine's own is new enough.
+# The machine's packages and lists are not changed.
+vm_qemu() {
+	new_qemu qemu-system-x86_64 && return
+	new_qemu "$cache/vm-qemu/usr/bin/qemu-system-x86_64" && return
+	# shellcheck disable=SC1091 # there on every Debian
+	release=$(. /etc/os-release 2>/dev/null && [ "$ID" = debian ] && echo "$VERSION_CODENAME")
+	if [ -z "$release" ] || ! there apt-get; then
+		lack VM "qemu-system-x86_64 is older than 8.2, and this is not Debian, which has a newer one in its backports"
+		return
+	fi
+	say "fetching qemu of $release-backports"
+	apt=$tmp/apt
+	mkdir -p "$apt/lists/partial" "$apt/archives/partial" "$tmp/vm-qemu"
+	mirror=$(debian_mirrors | grep -v '^$' | head -n 1)
+	[ -n "$mirror" ] || { lack VM "apt has no Debian source on this machine"; return; }
+	for suite in "$release" "$release-backports"; do
+		echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $mirror $suite main"
+	done >"$apt/sources.list"
+	cat >"$apt/conf" <<-END
+		APT::Sandbox::User "";
+		Acquire::Languages "none";
+		Acquire::Retries "2";
+		Dir::State "$apt";
+		Dir::State::lists "$apt/lists";
+		Dir::State::status "/var/lib/dpkg/status";
+		Dir::Cache "$apt";
+		Dir::Etc::sourcelist "$apt/sources.list";
+		Dir::Etc::sourceparts "/dev/null";
+		Debug::NoLocking "true";
+	END
+	if APT_CONFIG=$apt/conf apt-get update -qq >"$tmp/log" 2>&1 9>&- &&
+		APT_CONFIG=$apt/conf apt-get install -qq -y --download-only --no-install-recommends -t "$release-backports" qemu-system-x86 >"$tmp/log" 2>&1 9>&-; then
+		for deb in "$apt"/archives/*.deb; do dpkg-deb -x "$deb" "$tmp/vm-qemu" 2>"$tmp/log" || break; done
+		if new_qemu "$tmp/vm-qemu/usr/bin/qemu-system-x86_64"; then
+			chmod -R a+rX "$tmp/vm-qemu"
+			place "$tmp/vm-qemu" "$cache/vm-qemu"
+			return
+		fi
+	fi
+	lack VM "qemu could not be fetched: $(tail -n 1 "$tmp/log")"
+}
+
+# vm_root builds the root file system of machines from the Debian image.
+vm_root() {
+	if [ -f "$cache/vm/debian.erofs" ] && [ "$cache/vm/debian.erofs" -nt "$cache/images/debian.tar" ]; then return; fi
+	[ -f "$cache/images/debian.tar" ] || { lack VM "there is no Debian image"; return; }
+	there go || { lack VM "there is no Go tool to build the root file system with"; return; }
+	say "building the root file system of machines"
+	if go build -o "$tmp/sandbar" ./cmd/sandbar >"$tmp/log" 2>&1 9>&- &&
+		SANDBAR_STATE_DIR=$tmp/state "$tmp/sandbar" images import "$cache/images/debian.tar" debian >"$tmp/log" 2>&1 9>&- &&
+		SANDBAR_STATE_DIR=$tmp/state "$tmp/sandbar" vm setup --image debian --cache "$cache/vm" --json >"$tmp/vm.json" 2>"$tmp/log" 9>&-; then
+		digest=$(grep -oE '"digest": *"[0-9a-f]{16}' "$tmp/vm.json" | tail -n 1 | grep -oE '[0-9a-f]{16}$')
+		for end in .json ""; do
+			ln -f "$cache/vm/roots/root-$digest.erofs$end" "$cache/vm/debian.erofs$end" || break
+		done && chmod a+rx "$cache/vm" && chmod a+r "$cache/vm/debian.erofs.json" && touch "$cache/vm/debian.erofs" && return
+	fi
+	lack VM "the root file system could not be built: $(tail -n 1 "$tmp/log")"
+}
+
 # ---- an image for the PC
 
 v86_image() {
@@ -446,6 +514,12 @@ test)
 	fi
 	v86_image
 	debian_image
+	if there qemu-system-x86_64; then
+		vm_qemu
+		vm_root
+	else
+		lack VM "there is no qemu-system-x86_64"
+	fi
 	shell_suites
 	if ! there go; then lack Runsc "there is no Go tool to build it with"
 	else go_tool runsc gvisor.dev/gvisor/runsc $runsc || lack Runsc "it could not be built: $(tail -n 1 "$tmp/log")"

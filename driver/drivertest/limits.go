@@ -159,7 +159,7 @@ func memoryBites(c *C) {
 
 func cpusBite(c *C) {
 	b := c.box(func(s *sandbar.Spec) { s.Limits.CPUs = 0.25 })
-	r := c.sh(b, `work() { i=0; while [ $i -lt 400000 ]; do i=$((i+1)); done; }; work & work & work & wait`)
+	r := c.sh(b, fmt.Sprintf(`work() { i=0; while [ $i -lt %d ]; do i=$((i+1)); done; }; work & work & work & wait`, c.s.few(400000, 100000)))
 	c.exited(r, 0, "a busy program")
 	// The quota of one period may be used before the first throttling.
 	if share := r.CPUTime.Seconds() / r.Duration.Seconds(); share > 0.25*1.5 {

@@ -72,3 +72,118 @@ func (g *guestCgroup) enter() (step string, err error) {
 	_, err = g.max.WriteString(strconv.FormatInt(g.limit+own, 10))
 	return "limit processes", err
 }
+
+// programCgroup is the cgroup of a machine's programs. The agent itself stays outside. The zero
+// value limits nothing. dir is 0 if there is none.
+type programCgroup struct {
+	dir    int // the directory, in which programs are forked (CLONE_INTO_CGROUP, clone(2))
+	events int // memory.events
+}
+
+// Bounds of a machine that programs may not exhaust.
+const (
+	// reservedThreads is the number of threads that the kernel and the agent can have besides the
+	// programs'.
+	reservedThreads = 256
+	// reservedMemory is the least memory in bytes that programs leave, and reservedShare the least
+	// part of all memory. Without it the agent would wait for memory at each of its allocations.
+	reservedMemory = 8 << 20
+	reservedShare  = 32
+)
+
+// makeProgramCgroup creates the cgroup for n processes and threads, and for the memory that the
+// machine has available now. The cgroup file system is not mounted anywhere, so no program sees it.
+func makeProgramCgroup(n int64) (g programCgroup, step string, err error) {
+	if n <= 0 {
+		return g, "", nil
+	}
+	root, err := newCgroupMount()
+	if err != nil {
+		return g, "mount the cgroups", err
+	}
+	defer unix.Close(root)
+	if err := writeAt(root, "cgroup.subtree_control", "+pids +memory"); err != nil {
+		return g, "enable the controllers of processes and memory", err
+	}
+	// All programs together then get as much of a processor as one thread of the agent, which so
+	// can end any number of them. A kernel without this controller treats them all alike.
+	_ = writeAt(root, "cgroup.subtree_control", "+cpu")
+	const name = "programs"
+	if err := unix.Mkdirat(root, name, 0o755); err != nil {
+		return g, "make the cgroup of programs", err
+	}
+	if g.dir, err = unix.Openat(root, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
+		return g, "open the cgroup of programs", err
+	}
+	if step, err := g.limitMemory(); err != nil {
+		return g, step, err
+	}
+	if step, err := g.limitProcesses(n); err != nil {
+		return g, step, err
+	}
+	g.events, err = unix.Openat(g.dir, "memory.events", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	return g, "open memory.events", err
+}
+
+// limitProcesses sets the limit of processes and threads. Without the cgroup there is none.
+func (g programCgroup) limitProcesses(n int64) (step string, err error) {
+	if g.dir == 0 {
+		return "", nil
+	}
+	most, err := os.ReadFile("/proc/sys/kernel/threads-max")
+	if err != nil {
+		return "read the number of possible threads", err
+	}
+	n = min(n, int64(parseNumber(bytes.TrimSpace(most)))-reservedThreads)
+	return "limit processes", writeAt(g.dir, "pids.max", strconv.FormatInt(n, 10))
+}
+
+// limitMemory leaves the agent and the kernel a part of the memory that is available now.
+func (g programCgroup) limitMemory() (step string, err error) {
+	b, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		return "read the size of the memory", err
+	}
+	available, all := int64(memoryLine(b, "MemAvailable:")), int64(memoryLine(b, "MemTotal:"))
+	n := available - max(reservedMemory, all/reservedShare)
+	return "limit memory", writeAt(g.dir, "memory.max", strconv.FormatInt(n, 10))
+}
+
+// newCgroupMount returns a mount of the version 2 cgroups that is attached nowhere.
+func newCgroupMount() (int, error) {
+	fs, err := unix.Fsopen("cgroup2", unix.FSOPEN_CLOEXEC)
+	if err != nil {
+		return -1, err
+	}
+	defer unix.Close(fs)
+	if err := unix.FsconfigCreate(fs); err != nil {
+		return -1, err
+	}
+	return unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC)
+}
+
+// writeAt is writeFile for a file of a directory.
+func writeAt(dir int, name, value string) error {
+	fd, err := unix.Openat(dir, name, unix.O_WRONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	_, err = unix.Write(fd, []byte(value))
+	return err
+}
+
+// oomKills returns the number of programs that the machine's kernel has killed for lack of memory.
+func (g programCgroup) oomKills() uint64 {
+	var buf [512]byte
+	n, err := unix.Pread(g.events, buf[:], 0)
+	if err != nil {
+		return 0
+	}
+	_, rest, found := bytes.Cut(buf[:n], []byte("\noom_kill "))
+	if !found {
+		return 0
+	}
+	number, _ := cutField(rest)
+	return parseNumber(number)
+}

@@ -15,6 +15,8 @@ import (
 type conn struct {
 	in, out   int  // descriptors, of one socket or of two pipes
 	passesFDs bool // SCM_RIGHTS works
+	// wholeMachine: the connection is the port of a machine.
+	wholeMachine bool
 
 	mu     sync.Mutex // guards writing
 	buffer []byte     // the encoded frame being written; kept to reuse its memory
@@ -29,7 +31,7 @@ func openConn(mode, path string) (*conn, error) {
 		fd, err := dialHost(path)
 		return &conn{in: fd, out: fd, passesFDs: true}, err
 	}
-	return &conn{in: SocketFD, out: SocketFD, passesFDs: mode == ModeSocket}, nil
+	return &conn{in: SocketFD, out: SocketFD, passesFDs: mode == ModeSocket, wholeMachine: mode == ModeMachine}, nil
 }
 
 // takeStdio moves standard input and output to other descriptors, as the connection, and replaces
@@ -157,6 +159,10 @@ func (l *conn) readFull(b []byte) error {
 		n, err := unix.Read(l.in, b)
 		switch {
 		case err == unix.EINTR:
+		case err == unix.EAGAIN:
+			if err := awaitPort(l.in, unix.POLLIN); err != nil {
+				return err
+			}
 		case err != nil:
 			return err
 		case n == 0:
@@ -174,7 +180,7 @@ func (l *conn) write(f wire.Frame) error {
 	defer l.mu.Unlock()
 	l.buffer = wire.AppendHeader(l.buffer[:0], wire.Header{
 		Length: uint32(len(f.Payload)), Type: f.Type, FDs: uint8(len(f.FDs)), ID: f.ID})
-	if len(f.Payload) > maxCopied && len(f.FDs) == 0 {
+	if len(f.Payload) > l.maxCopied() && len(f.FDs) == 0 {
 		if err := writeAll(l.out, l.buffer); err != nil {
 			return err
 		}
@@ -196,22 +202,41 @@ func (l *conn) write(f wire.Frame) error {
 }
 
 // maxCopied is the largest payload, in bytes, that is copied behind its header so that one write(2)
-// sends both.
-const maxCopied = 16 << 10
+// sends both. A write to the port of a machine costs far more than a copy.
+func (l *conn) maxCopied() int {
+	if l.wholeMachine {
+		return 64 << 10
+	}
+	return 16 << 10
+}
 
 // writeAll writes all of b.
 func writeAll(fd int, b []byte) error {
 	for len(b) > 0 {
 		n, err := unix.Write(fd, b)
-		if err == unix.EINTR {
-			continue
-		}
-		if err != nil {
+		switch err {
+		case nil:
+			b = b[n:]
+		case unix.EINTR:
+		case unix.EAGAIN:
+			if err := awaitPort(fd, unix.POLLOUT); err != nil {
+				return err
+			}
+		default:
 			return err
 		}
-		b = b[n:]
 	}
 	return nil
+}
+
+// awaitPort waits until the port of a machine is ready. Only that connection is in non-blocking
+// mode; see package boot.
+func awaitPort(fd int, events int16) error {
+	_, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: events}}, -1)
+	if err == unix.EINTR {
+		return nil
+	}
+	return err
 }
 
 func (l *conn) sendRights(b []byte, fds []int) (int, error) {

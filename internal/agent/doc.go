@@ -44,7 +44,9 @@ const ModeSocket = "socket"
 const ModeStream = "stream"
 
 // ModeMachine is ModeStream for an agent in a virtual machine that is the sandbox. The agent builds
-// nothing and confines nothing; of a Setup it applies only Env, Dir and Rlimits.
+// nothing. Of the first Setup it applies Env, Dir, Rlimits, Capabilities, ProgramSeccomp (whose tag
+// is RLIMIT_LOCKS) and PIDs. A further Setup, after the machine was restored from a snapshot,
+// changes Env, Rlimits and PIDs, and the bounds of each tmpfs that is in Mounts.
 const ModeMachine = "machine"
 
 // ModeStdio makes the agent serve its standard input and output, for container runtimes that offer
@@ -63,6 +65,10 @@ const ModeSpawner = "spawner"
 // ModeStage makes the program a stage: it builds a container's root and then executes the container
 // runtime; see wire.Stage. Its connection, SocketFD, becomes the agent's.
 const ModeStage = "stage"
+
+// ModeMonitor makes the program build a sandbox, drop all rights and execute the monitor of a
+// virtual machine in its own place; see wire.Monitor. Its connection, SocketFD, ends then.
+const ModeMonitor = "monitor"
 
 // ModeTemplate makes the program start an interpreter that the host later forks into sandboxes. The
 // next argument is the daemon's id. The interpreter inherits descriptors 0 to 4. SocketFD is a
@@ -85,7 +91,7 @@ const SocketFD = 3
 // executable, for which the runtime has no other name.
 const FDProgram = "/proc/self/fd/"
 
-// IsAgent reports whether this process was started as an agent, spawner, stage or template: with
+// IsAgent reports whether this process was started as an agent or in one of the other modes: with
 // Name as argv[0], a mode with its arguments, and optionally the daemon's id. A binary with other
 // functions must ask before it does anything else.
 func IsAgent() bool {
@@ -100,7 +106,7 @@ func parseArgs(args []string) (mode, path string, ok bool) {
 	}
 	mode, rest := args[1], args[2:]
 	switch mode {
-	case ModeSocket, ModeStream, ModeMachine, ModeStdio, ModeStage:
+	case ModeSocket, ModeStream, ModeMachine, ModeStdio, ModeStage, ModeMonitor:
 	case ModeSpawner, ModeTemplate:
 		if len(rest) != 1 {
 			return "", "", false

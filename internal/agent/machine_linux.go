@@ -9,15 +9,19 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/agent/wire"
 )
 
-// setUpMachine is setUp for an agent in a virtual machine. The machine is the boundary, so programs
-// keep all rights inside it.
+// setUpMachine is setUp for an agent in a virtual machine. The machine is the boundary, and its
+// kernel protects the agent: programs have fewer capabilities, a filter and a cgroup of their own.
 func (a *agent) setUpMachine(s *wire.Setup, _ []int) (step string, err error) {
-	a.env, a.dir, a.ruleset = s.Env, s.Dir, -1
+	a.env, a.dir, a.ruleset, a.capabilities = s.Env, s.Dir, -1, s.Capabilities
 	unix.Umask(0o022)
 	if err := mkdirAll(s.Dir, 0o755); err != nil {
 		return "make the directory that paths start from", err
 	}
 	_ = loopbackUp() // fails on a kernel without network, which is no error
+	if a.programs, step, err = makeProgramCgroup(s.PIDs); err != nil {
+		return step, err
+	}
+	a.oom.setMachine()
 	if step, err := a.startLauncher(); err != nil {
 		return step, err
 	}
@@ -25,6 +29,9 @@ func (a *agent) setUpMachine(s *wire.Setup, _ []int) (step string, err error) {
 		return step, err
 	}
 	if step, err := setRlimits(s.Rlimits); err != nil {
+		return step, err
+	}
+	if step, err := a.sealLauncher(s.ProgramSeccomp); err != nil {
 		return step, err
 	}
 	if a.tags, err = newProcessTags(unix.RLIMIT_LOCKS); err != nil {
@@ -36,6 +43,27 @@ func (a *agent) setUpMachine(s *wire.Setup, _ []int) (step string, err error) {
 	a.killer.setResource(unix.RLIMIT_LOCKS)
 	go a.killer.run()
 	return "", nil
+}
+
+// changeMachine applies the Setup of a restored machine: the environment and the limits of its
+// sandbox.
+func (a *agent) changeMachine(s *wire.Setup, _ []int) (step string, err error) {
+	a.env = s.Env
+	for i := range s.Mounts {
+		m := &s.Mounts[i]
+		if m.Kind != wire.MountTmpfs {
+			return "change mounts", unix.EINVAL
+		}
+		if err := unix.Mount("", m.Target, "", unix.MS_REMOUNT|mountFlags(m.Flags), tmpfsBounds(m)); err != nil {
+			return "change the size of " + m.Target, err
+		}
+	}
+	if s.PIDs > 0 {
+		if step, err := a.programs.limitProcesses(s.PIDs); err != nil {
+			return step, err
+		}
+	}
+	return setRlimits(s.Rlimits)
 }
 
 // onClock sets the machine's clock, CLOCK_REALTIME.

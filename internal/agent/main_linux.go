@@ -45,6 +45,10 @@ func Main() {
 		runStage()
 		os.Exit(1)
 	}
+	if mode == ModeMonitor {
+		runMonitor()
+		os.Exit(1)
+	}
 	l, err := openConn(mode, path)
 	if err != nil {
 		os.Stderr.WriteString("sandbar-agent: no connection to sandbar: " + err.Error() + "\n")
@@ -64,6 +68,9 @@ func Main() {
 		jobs:              make(chan func(), backlog),
 		channels:          map[uint32]*streams{},
 		childStarted:      make(chan struct{}, 1),
+	}
+	if a.wholeMachine {
+		a.random = openRandom()
 	}
 	a.killer = newTreeKiller(a)
 	unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
@@ -130,21 +137,26 @@ func (a *agent) dispatch(f wire.Frame) error {
 		return a.onRelease(f)
 	case wire.TypeClock:
 		return a.onClock(f)
+	case wire.TypeRenew:
+		return a.onRenew(f)
 	case wire.TypeData, wire.TypeCredit, wire.TypeClose:
 		return a.onStream(f)
 	}
 	return unix.EPROTO
 }
 
-// onSetup applies the plan. A second Setup is a violation.
+// onSetup applies the plan. A second Setup is a violation, except in a machine.
 func (a *agent) onSetup(f wire.Frame) error {
 	defer closeAll(f.FDs)
 	var s wire.Setup
-	if err := s.Decode(f.Payload); err != nil || a.ready {
+	if err := s.Decode(f.Payload); err != nil || a.ready && !a.wholeMachine {
 		return unix.EPROTO
 	}
 	set := a.setUp
-	if a.wholeMachine {
+	switch {
+	case a.ready:
+		set = a.changeMachine
+	case a.wholeMachine:
 		set = a.setUpMachine
 	}
 	if step, err := set(&s, f.FDs); err != nil {

@@ -22,6 +22,12 @@ func openAt(dir int, path string, flags uint64, mode uint32) (int, error) {
 		Flags: flags | unix.O_CLOEXEC, Mode: uint64(mode), Resolve: unix.RESOLVE_NO_MAGICLINKS})
 }
 
+// openDir opens a directory. A link at any place of its path is ELOOP.
+func openDir(path string) (int, error) {
+	return unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{
+		Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS})
+}
+
 // openPath returns an O_PATH descriptor of path below dir, with its stat. flags may have O_NOFOLLOW
 // and O_DIRECTORY. A file of a kernel file system is EACCES.
 func openPath(dir int, path string, flags uint64) (fd int, st unix.Stat_t, err error) {

@@ -41,6 +41,13 @@ func openOOMScore() oomScore {
 // setGuest gives the agent guestOOMScore. It may only raise its score, so a higher one stays.
 func (r *oomScore) setGuest() { r.set([]byte(guestOOMScore)) }
 
+// setMachine makes the agent of a machine the last process that the machine's kernel kills.
+// Programs start at 0 and cannot go below it.
+func (r *oomScore) setMachine() {
+	r.original, r.raised = []byte("-1000"), []byte("0")
+	r.restore()
+}
+
 // spawnerOOMScore returns the score that a spawner with root rights sets while it forks an agent. A
 // score that a process with CAP_SYS_RESOURCE sets is also the minimum that its descendants can set
 // (oom_score_adj_min), so no program can set its score below that of its agent. Without root that

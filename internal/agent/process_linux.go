@@ -17,7 +17,12 @@ type agent struct {
 	ready bool // Setup has been applied; only the frame-reader goroutine uses it
 	// readerIsUser says that the frame-reader thread accesses files as the sandbox's user.
 	readerIsUser bool
-	wholeMachine bool // the sandbox is a virtual machine (ModeMachine)
+	// wholeMachine says that the sandbox is a virtual machine (ModeMachine).
+	wholeMachine bool
+	random       int    // of openRandom, if wholeMachine
+	bootID       int    // of coverBootID, 0 before it
+	capabilities uint64 // of programs, if wholeMachine
+	programs     programCgroup
 	// boundFirstRequest makes serve give up if the host sends nothing within firstRequestTimeout.
 	boundFirstRequest bool
 
@@ -65,6 +70,7 @@ type process struct {
 	pid     int
 	streams *streams // nil if the host has the descriptors
 	killed  bool     // by the memory watchdog
+	kills   uint64   // of programCgroup, before the program started
 }
 
 type startRequest struct {
@@ -130,9 +136,11 @@ func (a *agent) sealLauncher(filter []byte) (step string, err error) {
 
 func (a *agent) confineLauncher() (step string, err error) {
 	if a.wholeMachine {
-		return "", nil
+		// The launcher keeps its own capabilities: execve(2) as user 0 gives a program those of the
+		// bounding set (capabilities(7)).
+		return "drop the bounding set", dropBounding(a.capabilities)
 	}
-	if err := dropBounding(); err != nil {
+	if err := dropBounding(0); err != nil {
 		return "drop the bounding set", err
 	}
 	// Securebits do not matter: with no_new_privs and an empty bounding set execve(2) gains no
@@ -167,11 +175,15 @@ func (a *agent) confineLauncher() (step string, err error) {
 	return "", nil
 }
 
-// dropBounding empties the calling thread's capability bounding set. PR_CAPBSET_DROP needs
-// CAP_SETPCAP, which the agent lacks if a container runtime has emptied the set already, so it
-// drops only what is there. The loop exceeds CAP_LAST_CAP in case the kernel is newer than x/sys.
-func dropBounding() error {
+// dropBounding removes all capabilities but keep from the calling thread's bounding set.
+// PR_CAPBSET_DROP needs CAP_SETPCAP, which the agent lacks if a container runtime has emptied the
+// set already, so it drops only what is there. The loop exceeds CAP_LAST_CAP in case the kernel is
+// newer than x/sys.
+func dropBounding(keep uint64) error {
 	for c := uintptr(0); c <= unix.CAP_LAST_CAP+8; c++ {
+		if keep>>c&1 != 0 {
+			continue
+		}
 		has, err := unix.PrctlRetInt(unix.PR_CAPBSET_READ, c, 0, 0, 0)
 		if err == unix.EINVAL { // the kernel has no such capability
 			continue
@@ -222,6 +234,10 @@ func (a *agent) fork(r startRequest) (wire.Failure, error) {
 		Env:   env,
 		Files: []uintptr{uintptr(fds[0]), uintptr(fds[1]), uintptr(fds[2])},
 		Sys:   &syscall.SysProcAttr{Setsid: true},
+	}
+	if a.programs.dir > 0 {
+		attr.Sys.UseCgroupFD, attr.Sys.CgroupFD = true, a.programs.dir
+		p.kills = a.programs.oomKills()
 	}
 	if a.separateUser {
 		attr.Sys.Credential = &syscall.Credential{Uid: a.uid, Gid: a.gid}
@@ -391,14 +407,17 @@ func (a *agent) ended(pid int, status syscall.WaitStatus, usage *syscall.Rusage)
 		return
 	}
 	e := wire.Exited{
-		Watchdog: p.killed,
-		CPU:      uint64(usage.Utime.Nano()+usage.Stime.Nano()) / 1000,
-		MaxRSS:   uint64(usage.Maxrss) << 10,
+		OutOfMemory: p.killed,
+		CPU:         uint64(usage.Utime.Nano()+usage.Stime.Nano()) / 1000,
+		MaxRSS:      uint64(usage.Maxrss) << 10,
 	}
 	if status.Signaled() {
 		e.Signal = uint8(status.Signal())
 	} else {
 		e.Code = uint8(status.ExitStatus())
+	}
+	if a.programs.dir > 0 && (e.Signal != 0 || e.Code != 0) {
+		e.OutOfMemory = a.programs.oomKills() > p.kills
 	}
 	exited := wire.Frame{Type: wire.TypeExited, ID: p.id, Payload: e.Append(nil)}
 	if p.streams == nil {

@@ -501,13 +501,22 @@ func tmpfsOptions(m *wire.Mount) string {
 	o := "mode=0" + strconv.FormatUint(uint64(m.Mode), 8) +
 		",uid=" + strconv.FormatUint(uint64(m.UID), 10) +
 		",gid=" + strconv.FormatUint(uint64(m.GID), 10)
-	if m.Size > 0 {
-		o += ",size=" + strconv.FormatInt(m.Size, 10)
-	}
-	if m.Inodes > 0 {
-		o += ",nr_inodes=" + strconv.FormatInt(m.Inodes, 10)
+	if b := tmpfsBounds(m); b != "" {
+		o += "," + b
 	}
 	return o
+}
+
+// tmpfsBounds returns the options for the size of a tmpfs.
+func tmpfsBounds(m *wire.Mount) string {
+	var o []string
+	if m.Size > 0 {
+		o = append(o, "size="+strconv.FormatInt(m.Size, 10))
+	}
+	if m.Inodes > 0 {
+		o = append(o, "nr_inodes="+strconv.FormatInt(m.Inodes, 10))
+	}
+	return strings.Join(o, ",")
 }
 
 // mkdirAll creates a directory and its missing parents.

@@ -96,7 +96,7 @@ func (s *spawner) serve() error {
 func (s *spawner) onSpawn(f wire.Frame) error {
 	defer closeAll(f.FDs)
 	var r wire.Spawn
-	if f.Type != wire.TypeSpawn || r.Decode(f.Payload) != nil || r.Mode != ModeSocket && r.Mode != ModeStream && r.Mode != ModeStage || len(r.Enter) != len(r.Leave) {
+	if f.Type != wire.TypeSpawn || r.Decode(f.Payload) != nil || !spawnable(r.Mode) || len(r.Enter) != len(r.Leave) {
 		return unix.EPROTO
 	}
 	attr := &syscall.SysProcAttr{}
@@ -127,6 +127,11 @@ func (s *spawner) onSpawn(f wire.Frame) error {
 		return err
 	}
 	return nil
+}
+
+// spawnable reports whether a spawner starts processes of a mode.
+func spawnable(mode string) bool {
+	return mode == ModeSocket || mode == ModeStream || mode == ModeStage || mode == ModeMonitor
 }
 
 // stepLeave is the step whose failure makes the thread unusable.

@@ -38,8 +38,9 @@ type streams struct {
 	openOutputs    int  // outputs that have not ended
 }
 
-// maxData is the most output in one frame, in bytes.
-const maxData = 32 << 10
+// maxData is the most output in one frame, in bytes. The frame fits in one write to the port of a
+// machine (32 KiB, port_fops_write in drivers/char/virtio_console.c).
+const maxData = 32<<10 - wire.HeaderSize - 1
 
 // newStreams prepares channels. outs[0] is channelOut, outs[1] channelErr.
 func newStreams(l *conn, id uint32, in *os.File, outs ...*os.File) *streams {

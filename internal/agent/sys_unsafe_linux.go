@@ -44,6 +44,15 @@ func setThreadUser(uid, gid uint32) error {
 	return orNil(e)
 }
 
+// setThreadIDs changes all ids of the calling thread only.
+func setThreadIDs(uid, gid uint32) error {
+	if _, _, e := syscall.RawSyscall(unix.SYS_SETRESGID, uintptr(gid), uintptr(gid), uintptr(gid)); e != 0 {
+		return e
+	}
+	_, _, e := syscall.RawSyscall(unix.SYS_SETRESUID, uintptr(uid), uintptr(uid), uintptr(uid))
+	return orNil(e)
+}
+
 // installFilter installs a classic BPF program: on every thread with SECCOMP_FILTER_FLAG_TSYNC,
 // otherwise on the calling one (seccomp(2)).
 func installFilter(program []byte, flags uintptr) error {
@@ -184,6 +193,20 @@ func autoReapChildren() error {
 	const noChildWait = 2               // SA_NOCLDWAIT
 	action := sigaction{1: noChildWait} // SIG_DFL, then the flags
 	return action.set(unix.SIGCHLD)
+}
+
+// addEntropy adds a seed to the kernel's random numbers and makes them use it at once (random(4)).
+// fd is open on /dev/urandom.
+func addEntropy(fd int, seed [wire.SeedSize]byte) error {
+	pool := struct { // struct rand_pool_info
+		bits, size int32
+		seed       [wire.SeedSize]byte
+	}{8 * wire.SeedSize, wire.SeedSize, seed}
+	if _, _, e := syscall.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.RNDADDENTROPY, uintptr(unsafe.Pointer(&pool))); e != 0 {
+		return e
+	}
+	_, _, e := syscall.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.RNDRESEEDCRNG, 0)
+	return orNil(e)
 }
 
 func orNil(e syscall.Errno) error {

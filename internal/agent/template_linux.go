@@ -80,7 +80,7 @@ func confineTemplate(l *wire.Launch) (step string, err error) {
 	}
 	var keep uint64
 	if l.Namespaces > 0 {
-		if err := dropBounding(); err != nil {
+		if err := dropBounding(0); err != nil {
 			return "drop the bounding set", err
 		}
 		keep = 1<<unix.CAP_SETUID | 1<<unix.CAP_SETGID | 1<<unix.CAP_KILL

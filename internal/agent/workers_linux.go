@@ -5,6 +5,8 @@ import (
 	"runtime"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandbar-dev/sandbar/internal/agent/wire"
 )
 
 // The agent's threads count towards its sandbox's process limit, and the Go runtime aborts if it
@@ -69,7 +71,10 @@ func (a *agent) startWorkers() (step string, err error) {
 // becomeUser confines the calling thread, which must be locked to its goroutine.
 func (a *agent) becomeUser() error {
 	if a.wholeMachine {
-		return nil
+		if a.capabilities == wire.AllCapabilities {
+			return nil
+		}
+		return setCaps(a.capabilities)
 	}
 	if a.separateUser {
 		if err := setFileUser(a.uid, a.gid); err != nil {

@@ -79,6 +79,7 @@ func (m *machine) bringUp() (err error) {
 		{"mount the overlay", mountOverlay},
 		{"mount /dev and /proc", mountOwn},
 		{"change the root", changeRoot},
+		{"seal the kernel's settings", sealSettings},
 		{"start the agent", m.startAgent},
 	} {
 		m.step = s.name
@@ -160,7 +161,9 @@ func (m *machine) openPort() error {
 	if err != nil {
 		return err
 	}
-	fd, err := unix.Open(device, unix.O_RDWR|unix.O_CLOEXEC, 0)
+	// Non-blocking: a blocking write keeps the processor busy until the host has read
+	// (__send_to_port in drivers/char/virtio_console.c).
+	fd, err := unix.Open(device, unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return &os.PathError{Op: "open", Path: device, Err: err}
 	}
@@ -204,6 +207,7 @@ func mountUpper() error {
 	for _, f := range []struct{ path, text string }{
 		{"/etc/hosts", "127.0.0.1\tlocalhost sandbar\n::1\tlocalhost ip6-localhost ip6-loopback\n"},
 		{"/etc/hostname", "sandbar\n"},
+		{"/etc/machine-id", ""}, // until wire.Renew
 		{"/etc/resolv.conf", ""},
 	} {
 		if err := os.WriteFile(upperDir+f.path, []byte(f.text), 0o644); err != nil {
@@ -304,6 +308,56 @@ func changeRoot() error {
 		return err
 	}
 	return unix.Chdir("/")
+}
+
+// settings are the kernel's settings below /proc/sys that keep programs from the kernel. A kernel
+// without one has nothing that it would restrict.
+var settings = [...]struct{ name, value, why string }{
+	{"kernel/modules_disabled", "1", "all modules are loaded; nothing can load another"},
+	{"kernel/modprobe", "\n", "the kernel executes no program for a missing module"},
+	{"kernel/core_pattern", "core", "the kernel executes no program for a crash"},
+	{"user/max_user_namespaces", "0", "in a user namespace a program would have all capabilities, over more of the kernel"},
+}
+
+// sealSettings sets settings, and makes everything in /proc read-only except for processes.
+// Programs are user 0, to whom most files belong, and many need no capability. Programs can remove
+// no mount.
+func sealSettings() error {
+	for _, s := range settings {
+		f, err := os.OpenFile("/proc/sys/"+s.name, os.O_WRONLY, 0)
+		if os.IsNotExist(err) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		_, err = f.WriteString(s.value)
+		if err := errors.Join(err, f.Close()); err != nil {
+			return err
+		}
+	}
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if e.Type() == os.ModeSymlink || strings.Trim(e.Name(), "0123456789") == "" {
+			continue
+		}
+		path := "/proc/" + e.Name()
+		info, err := e.Info()
+		if err != nil || !info.IsDir() && info.Mode()&0o222 == 0 {
+			continue // it has no file that can be written
+		}
+		if err := unix.Mount(path, path, "", unix.MS_BIND, ""); err != nil {
+			return &os.PathError{Op: "bind", Path: path, Err: err}
+		}
+		attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV | unix.MOUNT_ATTR_NOEXEC}
+		if err := unix.MountSetattr(unix.AT_FDCWD, path, 0, &attr); err != nil {
+			return &os.PathError{Op: "make read-only", Path: path, Err: err}
+		}
+	}
+	return nil
 }
 
 // startAgent executes the program as the agent.

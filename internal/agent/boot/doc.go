@@ -6,9 +6,10 @@
 // The root is an overlay. Its lower layer is a read-only EROFS on the first virtio disk. Its upper
 // layer, /tmp, /dev/shm and the programs' home are directories of one tmpfs, whose size bounds
 // everything that programs write. A later remount of /tmp with another size changes that bound;
-// a program that has CAP_SYS_ADMIN can do that too, up to the machine's memory.
+// programs lack the capability for it.
 //
-// Programs see /proc, a /dev with the usual devices and no disk or port, and no /sys.
+// Programs see /proc, a /dev with the usual devices and no disk or port, and no /sys. In /proc they
+// can write only the entries of processes. They create no user namespace.
 package boot
 
 // Names that the host and the machine share.

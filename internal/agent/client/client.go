@@ -47,6 +47,9 @@ type Options struct {
 	// Blocks: the sandbox runs on Linux, which restarts an interrupted open(2) from the
 	// file's name (signal(7), SA_RESTART). StartBlocked needs that.
 	Blocks bool
+	// Restored: the agent is in a machine that was restored from a snapshot, and has sent its Hello
+	// before. It has no request in progress.
+	Restored bool
 }
 
 // Usage has the kernel's counters of a sandbox since its creation.
@@ -128,10 +131,12 @@ func New(ctx context.Context, conn net.Conn, opt Options) (*Sandbox, error) {
 	slots := func() chan struct{} { return make(chan struct{}, maxPending) }
 	work, rest := slots(), slots()
 	s.slots = map[wire.Type]chan struct{}{wire.TypeStart: slots(), wire.TypeKill: slots(), wire.TypeFS: work, wire.TypeDial: work,
-		wire.TypeSetup: rest, wire.TypeAdoptAttrs: rest, wire.TypeAdopt: rest, wire.TypeRelease: work}
-	if err := s.hello(ctx); err != nil {
-		conn.Close()
-		return nil, err
+		wire.TypeSetup: rest, wire.TypeAdoptAttrs: rest, wire.TypeAdopt: rest, wire.TypeRelease: work, wire.TypeRenew: rest}
+	if !opt.Restored {
+		if err := s.hello(ctx); err != nil {
+			conn.Close()
+			return nil, err
+		}
 	}
 	s.readers.Add(1)
 	go s.read()

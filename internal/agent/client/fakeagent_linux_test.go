@@ -337,7 +337,7 @@ func (a *fakeAgent) say(op instruction) {
 		a.raw(wire.AppendHeader(nil, wire.Header{Length: wire.MaxPayload + 1 + uint32(a.next())<<24, Type: wire.TypeReply, ID: 1}), nil)
 	case doExited:
 		id := uint32(a.next())
-		e := wire.Exited{Code: a.next(), Signal: a.next(), Watchdog: a.next()&1 != 0, CPU: math.MaxUint64 >> (a.next() % 64)}
+		e := wire.Exited{Code: a.next(), Signal: a.next(), OutOfMemory: a.next()&1 != 0, CPU: math.MaxUint64 >> (a.next() % 64)}
 		e.MaxRSS = e.CPU
 		a.send(wire.Frame{Type: wire.TypeExited, ID: id, Payload: e.Append(nil)})
 	case doData:

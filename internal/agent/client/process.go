@@ -337,7 +337,7 @@ func (s *Sandbox) onExited(f wire.Frame) error {
 	if e.Signal != 0 {
 		r.Outcome, r.ExitCode = sandbar.Signaled, 0
 	}
-	if e.Watchdog {
+	if e.OutOfMemory {
 		r.OOMKills = 1
 	}
 	p.end(r)

@@ -23,8 +23,8 @@
 // Kill). The agent answers each with exactly one Reply with that id. The Reply to a successful
 // Start has a Started. One Exited with the same id follows, and then the id is free. Signal has no
 // answer. Kill names a program by its tag, even if the program has ended; the answer follows when
-// no process that the program started is left. Clock has no answer; only an agent of a whole
-// machine accepts it.
+// no process that the program started is left. Clock has no answer, Renew has a Reply; only an
+// agent of a whole machine accepts them.
 //
 // The host can also put a process into the sandbox itself. AdoptAttrs asks for the tag, limits and
 // Landlock ruleset which that process must take on. When the process is a child of the agent, Adopt
@@ -61,7 +61,9 @@ package wire
 //	13 2026-11  FSHold, FSHeld and FSRelease
 //	14 2026-11  MountCover and MountMasks; Setup, Launch and Stage have Mitigate
 //	15 2026-11  FSHold is FSBlock; Release takes the place of FSHeld and FSRelease
-const Generation = 15
+//	16 2026-11  Renew; Monitor; Setup has Capabilities; Watchdog of Exited is OutOfMemory; a machine
+//	            has a second Setup
+const Generation = 16
 
 // Bounds of a frame and of a channel.
 const (
@@ -94,6 +96,7 @@ const (
 	TypeClock      Type = 16 // host: Clock
 	// TypeRelease is a request of the host: Release.
 	TypeRelease Type = 17
+	TypeRenew   Type = 18 // host: Renew
 )
 
 // Frame is one frame. Payload belongs to the receiver.
@@ -131,7 +134,7 @@ func ParseHeader(b []byte) (Header, error) {
 		return Header{}, errShort
 	case h.Length > MaxPayload:
 		return Header{}, errTooLong
-	case h.FDs > MaxFDs || zero != 0 || h.Type < TypeHello || h.Type > TypeRelease:
+	case h.FDs > MaxFDs || zero != 0 || h.Type < TypeHello || h.Type > TypeRenew:
 		return Header{}, errHeader
 	}
 	return h, nil

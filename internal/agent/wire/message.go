@@ -22,7 +22,7 @@ type Failure uint8
 const (
 	OK           Failure = iota
 	FailProtocol         // the request is malformed, or not possible now
-	FailSetup            // the agent could not build the sandbox; Text names the step
+	FailSetup            // the agent could not build or renew the sandbox; Text names the step
 	FailDir              // the working directory
 	FailExec             // the program was not found or not executed
 	FailFile             // a file operation
@@ -163,22 +163,24 @@ func (m *Adopt) Decode(p []byte) error {
 
 // Exited reports the end of a program.
 type Exited struct {
-	Code     uint8  // exit code, if Signal is 0
-	Signal   uint8  // the signal that ended the program, or 0
-	Watchdog bool   // the agent's memory watchdog killed the program
-	CPU      uint64 // microseconds, user and system, of the program and its waited-for children
-	MaxRSS   uint64 // bytes; the largest resident set among them (ru_maxrss, getrusage(2))
+	Code   uint8 // exit code, if Signal is 0
+	Signal uint8 // the signal that ended the program, or 0
+	// OutOfMemory: the agent's memory watchdog killed the program; or, in a whole machine, its kernel
+	// killed a process for lack of memory while the program ran.
+	OutOfMemory bool
+	CPU         uint64 // microseconds, user and system, of the program and its waited-for children
+	MaxRSS      uint64 // bytes; the largest resident set among them (ru_maxrss, getrusage(2))
 }
 
 // Append appends the encoding of m.
 func (m *Exited) Append(b []byte) []byte {
-	return appendU64(appendU64(append(b, m.Code, m.Signal, bit(m.Watchdog)), m.CPU), m.MaxRSS)
+	return appendU64(appendU64(append(b, m.Code, m.Signal, bit(m.OutOfMemory)), m.CPU), m.MaxRSS)
 }
 
 // Decode reads m from a payload.
 func (m *Exited) Decode(p []byte) error {
 	d := decoder{b: p}
-	m.Code, m.Signal, m.Watchdog = d.u8(), d.u8(), d.truth()
+	m.Code, m.Signal, m.OutOfMemory = d.u8(), d.u8(), d.truth()
 	m.CPU, m.MaxRSS = d.u64(), d.u64()
 	return d.end()
 }

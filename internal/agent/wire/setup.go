@@ -49,6 +49,9 @@ type Setup struct {
 	// ProgramSeccomp is a second such filter for the launcher thread, and so for programs. It
 	// forbids what only the agent may do.
 	ProgramSeccomp []byte
+	// Capabilities are those that programs of a whole machine can have, a bit for each (capability(7),
+	// AllCapabilities for no reduction). Programs of other agents have none.
+	Capabilities uint64
 	// Env is the environment of every program, "K=V". A Start can add to it.
 	Env []string
 	// Dir is the directory that relative paths start from, and the default working directory.
@@ -57,8 +60,8 @@ type Setup struct {
 	// a memory cgroup. Beyond it the agent kills all programs. 0 means no watchdog.
 	Watchdog int64
 	// PIDs is the most processes and threads that the programs may have together. The agent
-	// enforces it with the cgroups of the sandbox's own kernel (gVisor). 0 if the host's cgroup
-	// enforces the limit.
+	// enforces it with the cgroups of the sandbox's own kernel (gVisor, a machine). 0 if the host's
+	// cgroup enforces the limit.
 	PIDs int64
 	// WatchDisks are mount points of tmpfs, whose used bytes count towards Watchdog.
 	WatchDisks []string
@@ -66,6 +69,9 @@ type Setup struct {
 	// that kernel's account of all memory.
 	WatchKernel bool
 }
+
+// AllCapabilities is every capability that a kernel has.
+const AllCapabilities = 1<<64 - 1
 
 // Launch is the plan for ModeTemplate: the agent's program starts an interpreter, which the host
 // later forks into sandboxes.

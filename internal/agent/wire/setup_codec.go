@@ -20,7 +20,7 @@ func (s *Setup) Append(b []byte) []byte {
 	}
 	b = append(appendU32(b, uint32(len(s.Seccomp))), s.Seccomp...)
 	b = append(appendU32(b, uint32(len(s.ProgramSeccomp))), s.ProgramSeccomp...)
-	b = appendStr(appendStrs(b, s.Env), s.Dir)
+	b = appendStr(appendStrs(appendU64(b, s.Capabilities), s.Env), s.Dir)
 	return append(appendStrs(appendU64(appendU64(b, uint64(s.Watchdog)), uint64(s.PIDs)), s.WatchDisks), bit(s.WatchKernel))
 }
 
@@ -46,7 +46,7 @@ func (s *Setup) Decode(p []byte) error {
 		s.Landlock.Rules[i] = LandlockRule{Path: d.str(), Access: d.u64()}
 	}
 	s.Seccomp, s.ProgramSeccomp = d.bytes(), d.bytes()
-	s.Env, s.Dir = d.strs(), d.str()
+	s.Capabilities, s.Env, s.Dir = d.u64(), d.strs(), d.str()
 	s.Watchdog, s.PIDs = int64(d.u64()), int64(d.u64())
 	s.WatchDisks, s.WatchKernel = d.strs(), d.truth()
 	return d.end()

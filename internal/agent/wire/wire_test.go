@@ -2,6 +2,7 @@ package wire
 
 import (
 	"bytes"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -25,13 +26,16 @@ func samples() map[string][2]message {
 		"spawn": {&Spawn{Mode: "socket", UIDs: IDMap{Inside: 1000, Outside: 1 << 31, Size: 1}, GIDs: IDMap{Size: 1 << 16},
 			Ranged: true, Caps: 41, Owner: 5, Enter: []string{"/a/tasks"}, Leave: []string{"/tasks"}}, &Spawn{}},
 		"spawned": {&Spawned{PID: 1 << 22}, &Spawned{}},
-		"exited":  {&Exited{Code: 3, Signal: 9, Watchdog: true, CPU: 1 << 40, MaxRSS: 1 << 41}, &Exited{}},
+		"exited":  {&Exited{Code: 3, Signal: 9, OutOfMemory: true, CPU: 1 << 40, MaxRSS: 1 << 41}, &Exited{}},
 		"signal":  {&Signal{Number: 15}, &Signal{}},
 		"lent":    {&AdoptAttrs{Resource: 10, Tag: 1 << 62, Rlimits: []Rlimit{{Resource: 7, Soft: 1, Hard: 1<<64 - 1}}}, &AdoptAttrs{}},
 		"release": {&Release{Program: 7, Handle: 8, Bytes: []byte("x")}, &Release{}},
 		"adopt":   {&Adopt{PID: 1 << 30, Tag: 5}, &Adopt{}},
 		"launch": {&Launch{Args: []string{"python3"}, Env: []string{"A=b"}, Dir: "/tmp", Namespaces: 6, UID: 1, GID: 2,
 			Rlimits: []Rlimit{{Resource: 4, Soft: 1, Hard: 1}}, Seccomp: []byte{1, 2}, Score: "600"}, &Launch{}},
+		"clock": {&Clock{Time: -1 << 40}, &Clock{}},
+		"renew": {&Renew{Seed: [SeedSize]byte{0: 1, SeedSize - 1: 2}, Time: 1 << 60, Hostname: "sandbox-1.Example",
+			MachineID: "0123456789abcdef0123456789abcdef"}, &Renew{}},
 		"dial": {&Dial{Port: 65535}, &Dial{}},
 		"fs": {&FSRequest{Op: FSRename, Path: "a", To: "b", Mode: 0o644, Flags: FSParents, Handle: 4,
 			Offset: 1 << 33, Size: 5, UID: 6, GID: Same, Bytes: []byte{0, 1}}, &FSRequest{}},
@@ -45,7 +49,7 @@ func samples() map[string][2]message {
 			Sysctls: []Sysctl{{Name: "user/x", Value: "1"}},
 			Rlimits: []Rlimit{{Resource: 7, Soft: 1, Hard: 1 << 63}}, Nice: 3, UID: 1000, GID: 1001,
 			Landlock: Landlock{HandledFS: 5, Scoped: 3, Rules: []LandlockRule{{Path: "/usr", Access: 1 << 15}}},
-			Seccomp:  []byte{1, 2, 3, 4, 5, 6, 7, 8}, ProgramSeccomp: []byte{8, 7, 6, 5, 4, 3, 2, 1}, Env: []string{"PATH=/bin"}, Dir: "/home/user",
+			Seccomp:  []byte{1, 2, 3, 4, 5, 6, 7, 8}, ProgramSeccomp: []byte{8, 7, 6, 5, 4, 3, 2, 1}, Capabilities: 1 << 41, Env: []string{"PATH=/bin"}, Dir: "/home/user",
 			Watchdog: 1 << 30, PIDs: 9, WatchKernel: true, WatchDisks: []string{"/tmp"}}, &Setup{}},
 	}
 }
@@ -89,6 +93,20 @@ func TestDamaged(t *testing.T) {
 	}
 }
 
+// A Renew whose names could change more than one line of a file is refused.
+func TestRenewForm(t *testing.T) {
+	const id = "0123456789abcdef0123456789abcdef"
+	for _, m := range []Renew{
+		{MachineID: id}, {Hostname: strings.Repeat("a", 65), MachineID: id}, {Hostname: "a b", MachineID: id},
+		{Hostname: "a\n", MachineID: id}, {Hostname: "é", MachineID: id}, {Hostname: "a"}, {Hostname: "a", MachineID: id + "0"},
+		{Hostname: "a", MachineID: strings.ToUpper(id)}, {Hostname: "a", MachineID: id[:31] + "\n"},
+	} {
+		if m.Valid() || new(Renew).Decode(m.Append(nil)) == nil {
+			t.Errorf("host name %q and machine id %q are accepted", m.Hostname, m.MachineID)
+		}
+	}
+}
+
 func TestFileInfos(t *testing.T) {
 	want := []FileInfo{{Name: "a", Target: "b", Size: 1 << 40, Mode: 0o120777, UID: 1000, GID: 5, MTime: -3}, {Name: "é"}}
 	got, err := DecodeFileInfos(AppendFileInfos(nil, want))
@@ -108,7 +126,7 @@ func TestHeader(t *testing.T) {
 	for name, h := range map[string]Header{
 		"too long":     {Length: MaxPayload + 1, Type: TypeHello},
 		"no type":      {},
-		"unknown type": {Type: TypeRelease + 1},
+		"unknown type": {Type: TypeRenew + 1},
 		"too many fds": {Type: TypeStart, FDs: MaxFDs + 1},
 	} {
 		if _, err := ParseHeader(AppendHeader(nil, h)); err == nil {

@@ -9,9 +9,9 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/driver/v86"
 )
 
-// Factories returns all drivers of this build: first those of Isolating, then those that need a
-// machine image, an engine or a runtime of the operator (v86, docker, oci, gvisor), and last local,
-// which has no boundary and is for trusted code only. agent is as for Isolating.
+// Factories returns all drivers of this build: first those of Isolating, then those that need an
+// image, an engine, a runtime or an emulator of the operator (v86, docker, oci, gvisor, vm), and
+// last local, which has no boundary and is for trusted code only. agent is as for Isolating.
 func Factories(agent []byte) []driver.Factory {
-	return append(append(append(Isolating(agent), v86.Factory(), docker.Factory(agent)), runtimes(agent)...), local.Factory())
+	return append(append(append(Isolating(agent), v86.Factory(), docker.Factory(agent)), onLinux(agent)...), local.Factory())
 }

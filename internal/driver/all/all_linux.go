@@ -4,6 +4,7 @@ import (
 	"github.com/sandbar-dev/sandbar/driver"
 	"github.com/sandbar-dev/sandbar/internal/driver/native"
 	"github.com/sandbar-dev/sandbar/internal/driver/oci"
+	"github.com/sandbar-dev/sandbar/internal/driver/vm"
 	"github.com/sandbar-dev/sandbar/internal/driver/wasm"
 )
 
@@ -13,5 +14,5 @@ func Isolating(agent []byte) []driver.Factory {
 	return []driver.Factory{native.Factory(agent), wasm.Factory()}
 }
 
-// runtimes returns the drivers that use a container runtime.
-func runtimes(agent []byte) []driver.Factory { return oci.Factories(agent) }
+// onLinux returns the drivers that use a container runtime or a virtual machine monitor.
+func onLinux(agent []byte) []driver.Factory { return append(oci.Factories(agent), vm.Factory(agent)) }

@@ -10,5 +10,5 @@ import (
 // Isolating returns the driver wasm, the only one of its kind that does not need Linux.
 func Isolating([]byte) []driver.Factory { return []driver.Factory{wasm.Factory()} }
 
-// runtimes returns no drivers: container runtimes need Linux.
-func runtimes([]byte) []driver.Factory { return nil }
+// onLinux returns no drivers: container runtimes and virtual machines need Linux.
+func onLinux([]byte) []driver.Factory { return nil }

@@ -10,7 +10,7 @@ import (
 func TestFactories(t *testing.T) {
 	want := []string{"wasm", "v86", "docker", "local"}
 	if runtime.GOOS == "linux" {
-		want = []string{"native", "wasm", "v86", "docker", "oci", "gvisor", "local"}
+		want = []string{"native", "wasm", "v86", "docker", "oci", "gvisor", "vm", "local"}
 	}
 	got := all.Factories(nil)
 	if len(got) != len(want) {

@@ -37,6 +37,12 @@ const (
 	rlimitRtprio     = 14
 )
 
+// Resource numbers for other packages.
+const (
+	RlimitCore  = rlimitCore
+	RlimitFiles = rlimitNofile
+)
+
 const (
 	// dataSlack is the distance of RLIMIT_DATA above the memory limit, in bytes. RLIMIT_DATA counts
 	// reserved memory, not used memory: a dozen thread stacks of 8 MiB in Node, arenas of 64 MiB in

@@ -134,7 +134,7 @@ func (l *loader) knownDrivers(drivers []Driver) {
 // noDriver returns the reason for an unknown driver, which other builds may have.
 func noDriver(name string) string {
 	switch name {
-	case "docker", "oci", "gvisor", "wasm", "native", "e2b":
+	case "docker", "oci", "gvisor", "vm", "wasm", "native", "e2b":
 		return "the driver " + sandbar.Quote(name, 40) + " is not part of this build"
 	}
 	return "there is no driver " + sandbar.Quote(name, 40)

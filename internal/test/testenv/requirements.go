@@ -158,6 +158,24 @@ var (
 		}
 		return regular(filepath.Join(VMCache(), "kernel", "kernel.json"))
 	})
+	// VM is VMKernel, qemu 8.2 or later at VMQEMU, and a root file system for machines at VMRoot.
+	VM = require("VM", "install qemu-system-x86 8.2 or later and run \"make tools\"", func() error {
+		if err := VMKernel.Err(); err != nil {
+			return err
+		}
+		if err := regular(VMRoot()); err != nil {
+			return err
+		}
+		out, err := exec.Command(VMQEMU(), "--version").Output()
+		var major, minor int
+		if _, serr := fmt.Sscanf(string(out), "QEMU emulator version %d.%d", &major, &minor); serr != nil {
+			return errors.Join(err, serr)
+		}
+		if major < 8 || major == 8 && minor < 2 {
+			return fmt.Errorf("qemu is version %d.%d", major, minor)
+		}
+		return nil
+	})
 	// DebianImage is the archive of a Debian root file system with Python, made by
 	// mmdebstrap, at DebianArchive.
 	DebianImage = require("DebianImage", "install mmdebstrap and run \"make tools\" as root with access to a Debian mirror", func() error {
@@ -246,6 +264,48 @@ func QEMUKernel() string { return filepath.Join(Cache(), "qemu", "vmlinuz") }
 
 // VMCache is the directory in which scripts/tools.sh prepares the guest kernel of the vm driver.
 func VMCache() string { return filepath.Join(Cache(), "vm") }
+
+// VMQEMU is the path or name of a qemu for the vm driver: that of scripts/tools.sh, if it has
+// fetched one.
+func VMQEMU() string {
+	path := filepath.Join(Cache(), "vm-qemu", "usr", "bin", "qemu-system-x86_64")
+	if executable(path) == nil {
+		return path
+	}
+	return QEMUProgram()
+}
+
+// VMRoot is the path of the root of machines that scripts/tools.sh builds from the Debian image.
+func VMRoot() string { return filepath.Join(VMCache(), "debian.erofs") }
+
+// VMOptions returns the options of the vm driver for tests. Its cache directory, with the kernel,
+// is kept between test runs; for a user who cannot write to Cache it is below the user's cache.
+func VMOptions() (map[string]string, error) {
+	dir, err := Kept("vm")
+	if err == nil && dir != VMCache() {
+		err = copyKernel(filepath.Join(VMCache(), "kernel"), filepath.Join(dir, "kernel"))
+	}
+	return map[string]string{"qemu": VMQEMU(), "accelerator": "tcg", "cache": dir, "root": VMRoot()}, err
+}
+
+// copyKernel copies a prepared kernel, unless the copy exists.
+func copyKernel(from, to string) error {
+	if _, err := os.Stat(to); err == nil {
+		return nil
+	}
+	tmp, err := os.MkdirTemp(filepath.Dir(to), ".new-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(tmp)
+	if err := os.CopyFS(filepath.Join(tmp, "kernel"), os.DirFS(from)); err != nil {
+		return err
+	}
+	if err := os.Rename(filepath.Join(tmp, "kernel"), to); err != nil && !errors.Is(err, os.ErrExist) {
+		return err
+	}
+	return nil
+}
 
 // DebianArchive is the path of the root file system's archive that scripts/tools.sh makes,
 // uncompressed or compressed with zstd.

@@ -150,7 +150,7 @@ func (p *process) exited(code int) wire.Exited {
 	defer p.account.mu.Unlock()
 	e := wire.Exited{Code: uint8(code), Signal: p.signal, CPU: uint64(p.account.cpu.Microseconds()),
 		MaxRSS: uint64(p.w.mem.peak())}
-	e.Watchdog = p.oom || p.account.denied && (code != 0 || p.signal != 0)
+	e.OutOfMemory = p.oom || p.account.denied && (code != 0 || p.signal != 0)
 	return e
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/sandbar-dev/sandbar/driver"
 	"github.com/sandbar-dev/sandbar/internal/agent/client"
 	"github.com/sandbar-dev/sandbar/internal/agent/wire"
+	"github.com/sandbar-dev/sandbar/internal/linux/policy"
 	"github.com/sandbar-dev/sandbar/internal/test/testenv"
 )
 
@@ -94,10 +95,11 @@ func bootMachine(t *testing.T, root string, b Boot) machineUnderTest {
 	return m
 }
 
-// copyProgram copies a program of this host and the libraries that it needs into an image.
-func copyProgram(t *testing.T, image, path string) {
+// copyProgram copies a program of this host to a path of an image, with the libraries that it
+// needs.
+func copyProgram(t *testing.T, image, path, to string) {
 	t.Helper()
-	to := filepath.Join(image, path)
+	to = filepath.Join(image, to)
 	if _, err := os.Stat(to); err == nil {
 		return
 	}
@@ -118,7 +120,8 @@ func copyProgram(t *testing.T, image, path string) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			copyProgram(t, image, strings.TrimRight(string(name), "\x00"))
+			loader := strings.TrimRight(string(name), "\x00")
+			copyProgram(t, image, loader, loader)
 		}
 	}
 	names, err := f.ImportedLibraries()
@@ -127,8 +130,9 @@ func copyProgram(t *testing.T, image, path string) {
 	}
 	for _, name := range names {
 		for _, dir := range []string{"/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64", "/usr/lib64", "/lib"} {
-			if _, err := os.Stat(filepath.Join(dir, name)); err == nil {
-				copyProgram(t, image, filepath.Join(dir, name))
+			library := filepath.Join(dir, name)
+			if _, err := os.Stat(library); err == nil {
+				copyProgram(t, image, library, library)
 				break
 			}
 		}
@@ -139,9 +143,14 @@ func copyProgram(t *testing.T, image, path string) {
 func imageRoot(t *testing.T) Root {
 	t.Helper()
 	image := t.TempDir()
-	for _, program := range []string{"/bin/sh", "/bin/cat", "/bin/uname", "/bin/ls"} {
-		copyProgram(t, image, program)
+	for _, program := range []string{"/bin/sh", "/bin/cat", "/bin/uname", "/bin/ls", "/bin/mv", "/bin/rm", "/bin/ln", "/bin/date", "/bin/sleep", "/bin/true", "/usr/bin/od", "/usr/bin/unshare"} {
+		copyProgram(t, image, program, program)
 	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	copyProgram(t, image, self, probeProgram)
 	if err := os.Mkdir(filepath.Join(image, "etc"), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -176,12 +185,15 @@ func TestBoot(t *testing.T) {
 	}
 	defer box.Destroy(context.Background())
 	t.Logf("hello after %v", time.Since(start).Round(time.Millisecond))
-	if _, _, err := box.Setup(ctx, &wire.Setup{Dir: sandbar.DefaultDir, Env: []string{"PATH=/bin", "HOME=" + sandbar.DefaultDir}}); err != nil {
+	filter, err := policy.CompilePrograms("amd64", policy.TagLocks)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := box.Setup(ctx, &wire.Setup{Dir: sandbar.DefaultDir, Capabilities: policy.MachineCapabilities(), ProgramSeccomp: filter, PIDs: testPIDs, Env: []string{"PATH=/bin:/usr/bin", "HOME=" + sandbar.DefaultDir}}); err != nil {
 		t.Fatal(err)
 	}
 	fs := box.FS()
-
-	sh := func(script string) string {
+	var sh shell = func(script string) string {
 		t.Helper()
 		var stdout, stderr bytes.Buffer
 		p, err := box.Start(ctx, sandbar.Cmd{Args: []string{"sh", "-c", script}}, driver.Stdio{Stdout: &stdout, Stderr: &stderr})
@@ -201,19 +213,24 @@ func TestBoot(t *testing.T) {
 		"cat /proc/1/comm":         "sandbar-agent",
 		"cat /etc/passwd":          "root:x:0:0::/:/bin/sh",
 		"cd /dev && echo *":        "fd full null ptmx pts random shm stderr stdin stdout tty urandom zero",
-		"cd /etc && echo *":        "hostname hosts mtab passwd resolv.conf",
+		"cd /etc && echo *":        "hostname hosts machine-id mtab passwd resolv.conf",
 		"ls -A /sys /tmp /dev/shm": "/dev/shm:\n\n/sys:\n\n/tmp:",
 		"ls -A /home":              "user",
 		"ls -dn /home/user /tmp /dev/shm | while read mode n uid gid rest; do echo $mode $uid:$gid; done": "drwxrwxrwt 0:0\ndrwxr-xr-x 0:0\ndrwxrwxrwt 0:0",
 		"echo hello >/dev/null && echo yes": "yes",
 		// The root's own mounts, and nothing of the initial file system.
-		"while read dev dir type rest; do echo $dir $type; done </proc/mounts":                     "/ overlay\n/tmp tmpfs\n/home/user overlay\n/dev tmpfs\n/dev/pts devpts\n/dev/shm tmpfs\n/proc proc",
-		"cat /proc/cmdline | { read line; case $line in *sandbar.disk=8388608*) echo yes; esac; }": "yes",
+		"while read dev dir type rest; do case $dir in /proc/*) ;; *) echo $dir $type;; esac; done </proc/mounts": "/ overlay\n/tmp tmpfs\n/home/user overlay\n/dev tmpfs\n/dev/pts devpts\n/dev/shm tmpfs\n/proc proc",
+		"cat /proc/cmdline | { read line; case $line in *sandbar.disk=8388608*) echo yes; esac; }":                "yes",
 	} {
 		if got := sh(script); got != want {
 			t.Errorf("%s prints %q, want %q", script, got, want)
 		}
 	}
+
+	t.Run("rights", func(t *testing.T) { testRights(t, sh) })
+	t.Run("memory", func(t *testing.T) { testMemory(t, box, sh) })
+	t.Run("processes", func(t *testing.T) { testProcesses(t, box, sh) })
+	t.Run("renew", func(t *testing.T) { testRenew(t, box, sh) })
 
 	// All writable directories share one bound.
 	fill := func(path string, n int) error {
@@ -236,6 +253,96 @@ func TestBoot(t *testing.T) {
 		}
 	}
 }
+
+// shell runs a script in a machine, which must succeed, and returns its output without surrounding
+// space.
+type shell func(script string) string
+
+// testRenew renews a machine twice, the second time after a program has planted files.
+func testRenew(t *testing.T, box *client.Sandbox, sh shell) {
+	renewal := wire.Renew{Hostname: "first", MachineID: "0123456789abcdef0123456789abcdef"}
+	seen := map[string]bool{sh("cat /proc/sys/kernel/random/boot_id"): true}
+	check := func() {
+		t.Helper()
+		start := time.Now()
+		if err := box.Renew(t.Context(), renewal); err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("renewed in %v", time.Since(start).Round(time.Microsecond))
+		for script, want := range map[string]string{
+			"uname -n":            renewal.Hostname,
+			"cat /etc/hostname":   renewal.Hostname,
+			"cat /etc/machine-id": renewal.MachineID,
+			"cat /etc/hosts":      "127.0.0.1\tlocalhost " + renewal.Hostname + "\n::1\tlocalhost ip6-localhost ip6-loopback",
+			"ls -A /etc":          "hostname\nhosts\nmachine-id\nmtab\npasswd\nresolv.conf",
+		} {
+			if got := sh(script); got != want {
+				t.Errorf("%s prints %q, want %q", script, got, want)
+			}
+		}
+		random := sh("r=/dev/random; test -e /dev/kept && r=/dev/kept; od -An -tx1 -N32 $r")
+		id := sh("cat /proc/sys/kernel/random/boot_id")
+		if len(id) != 36 || seen[id] {
+			t.Errorf("boot id %q repeats", id)
+		}
+		seen[id] = true
+		if random == "" || seen[random] {
+			t.Errorf("random bytes %q repeat", random)
+		}
+		seen[random] = true
+	}
+	check()
+	sh(`echo planted >/tmp/planted; mv /dev/random /dev/kept; rm /etc/machine-id /dev/urandom
+		for f in /etc/machine-id /dev/urandom /dev/random; do ln -s /tmp/planted $f; done`)
+	renewal.Hostname, renewal.MachineID = "second.example", "fedcba9876543210fedcba9876543210"
+	check()
+	if got := sh("cat /tmp/planted; rm /tmp/planted /dev/random; mv /dev/kept /dev/random"); got != "planted" {
+		t.Errorf("a file of a program has %q", got)
+	}
+
+	// The machine is late by the transport of the frame.
+	renewal.Time = 1e18
+	if err := box.Renew(t.Context(), renewal); err != nil {
+		t.Fatal(err)
+	}
+	if got := sh("date +%Y"); got != "2001" {
+		t.Errorf("the year is %s, want 2001", got)
+	}
+	renewal.Time = 0
+	fs, near := box.FS(), false
+	for range 10 {
+		sent := time.Now()
+		if err := box.Renew(t.Context(), renewal); err != nil {
+			t.Fatal(err)
+		}
+		before := time.Now()
+		w, err := fs.Create(t.Context(), "/tmp/now", sandbar.CreateOptions{})
+		if err == nil {
+			err = w.Commit()
+		}
+		after := time.Now()
+		if err != nil {
+			t.Fatal(err)
+		}
+		info, err := fs.Stat(t.Context(), "/tmp/now")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("renewed in %v; a file written between 0 and %v has the time %v", before.Sub(sent), after.Sub(before), info.ModTime.Sub(before))
+		if info.ModTime.Before(sent.Add(-clockError)) || info.ModTime.After(after.Add(clockError)) {
+			t.Errorf("the machine's clock is off by more than %v besides the transport", clockError)
+		}
+		near = near || !info.ModTime.Before(before.Add(-clockError))
+	}
+	if !near {
+		t.Errorf("the machine's clock is always late by more than %v", clockError)
+	}
+	sh("rm /tmp/now")
+}
+
+// clockError bounds the error of a machine's clock after Renew, without the transport of the frame.
+// The kernel's file times are up to 4 ms old (CONFIG_HZ=250).
+const clockError = 10 * time.Millisecond
 
 // TestBootFails checks that a machine that cannot boot says why and powers off.
 func TestBootFails(t *testing.T) {

@@ -24,9 +24,10 @@ type Boot struct {
 }
 
 // Cmdline returns the kernel's command line. The kernel reboots if it panics, so that the monitor
-// exits with -no-reboot.
+// exits with -no-reboot. It grants every allocation, as a host with much memory does: a program
+// that uses more than there is is killed.
 func Cmdline(b Boot) string {
-	words := []string{"panic=-1", "reboot=t", "cryptomgr.notests", "mitigations=off", "tsc=reliable"}
+	words := []string{"panic=-1", "reboot=t", "cryptomgr.notests", "mitigations=off", "tsc=reliable", "sysctl.vm.overcommit_memory=1"}
 	if b.Console {
 		words = append(words, "console=ttyS0", "loglevel=5")
 	} else {

@@ -123,6 +123,26 @@ func openRoot(path, sum string) (Root, error) {
 	return r, err
 }
 
+// OpenRoot returns the root at a path that BuildRoot has returned, or at another path to which its
+// two files were copied. NotFound: there is none. Invalid: the file has another size.
+func OpenRoot(path string) (Root, error) {
+	b, err := os.ReadFile(path + ".json")
+	if err != nil {
+		return Root{}, &sandbar.Error{Code: sandbar.NotFound, Message: "there is no root of a machine at " + sandbar.Quote(path, 200), Err: err,
+			Fix: "build one with `sandbar vm setup`, and name it with its path"}
+	}
+	var r Root
+	err = json.Unmarshal(b, &r)
+	if err == nil {
+		r, err = openRoot(path, r.Digest)
+	}
+	if err != nil {
+		return Root{}, &sandbar.Error{Code: sandbar.Invalid, Message: "the root of a machine at " + sandbar.Quote(path, 200) + " is damaged", Err: err,
+			Fix: "build it again with `sandbar vm setup`"}
+	}
+	return r, nil
+}
+
 // Roots returns the roots in a cache directory.
 func Roots(cacheDir string) ([]Root, error) {
 	names, err := filepath.Glob(filepath.Join(cacheDir, rootsDir, "root-*.erofs.json"))

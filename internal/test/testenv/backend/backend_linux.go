@@ -7,6 +7,7 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/driver/docker"
 	"github.com/sandbar-dev/sandbar/internal/driver/native"
 	"github.com/sandbar-dev/sandbar/internal/driver/oci"
+	"github.com/sandbar-dev/sandbar/internal/driver/vm"
 	"github.com/sandbar-dev/sandbar/internal/test/testenv"
 	"github.com/sandbar-dev/sandbar/internal/test/testenv/dockerd"
 )
@@ -37,6 +38,13 @@ func backends() []backend {
 			make: func(_ *shared, _ testing.TB, h driver.Host, agent []byte) (driver.Driver, error) {
 				h.Options = map[string]string{"runtime": "runc"}
 				return oci.New(h, oci.Name, agent)
+			}},
+		{name: vm.Name, needs: []testenv.Requirement{testenv.UserNS, testenv.VM}, later: true, lacks: []string{"javascript", "elixir"},
+			make: func(_ *shared, _ testing.TB, h driver.Host, agent []byte) (d driver.Driver, err error) {
+				if h.Options, err = testenv.VMOptions(); err != nil {
+					return nil, err
+				}
+				return vm.New(h, agent)
 			}},
 	}
 }

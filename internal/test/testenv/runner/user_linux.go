@@ -154,7 +154,7 @@ func (h *home) fill(root string) error {
 	if err := copyTree(root, h.path("src"), skipSource); err != nil {
 		return err
 	}
-	for _, tools := range []string{"npm", "py", "koyeb", "iii-npm", "iii-py", "images", "v86", "wheels"} {
+	for _, tools := range []string{"npm", "py", "koyeb", "iii-npm", "iii-py", "images", "v86", "vm", "vm-qemu", "wheels"} {
 		from := filepath.Join(testenv.Cache(), tools)
 		if _, err := os.Stat(from); err != nil {
 			continue // the requirement is not met, for this user as for root
@@ -283,7 +283,11 @@ func skipSource(rel string) bool {
 // skipTools reports whether no test uses a path of the cache: the parts of an image, and files
 // that root's tests have compiled.
 func skipTools(rel string) bool {
-	return rel == "parts" || filepath.Dir(rel) == "machines" && filepath.Ext(rel) != ".snapshot"
+	switch rel {
+	case "parts", "snapshots", "roots", "initramfs", "lock": // of v86 and vm
+		return true
+	}
+	return filepath.Dir(rel) == "machines" && filepath.Ext(rel) != ".snapshot"
 }
 
 // copyTree copies directories, files and symbolic links, and makes them readable for all.

@@ -122,7 +122,7 @@ func setUp(ctx context.Context, conn net.Conn) error {
 	if err != nil {
 		return err
 	}
-	plan := wire.Setup{Dir: sandbar.DefaultDir, Env: []string{"HOME=" + sandbar.DefaultDir,
+	plan := wire.Setup{Capabilities: wire.AllCapabilities, Dir: sandbar.DefaultDir, Env: []string{"HOME=" + sandbar.DefaultDir,
 		"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "USER=root", "LOGNAME=root", "SHELL=/bin/sh", "TMPDIR=/tmp"}}
 	if _, _, err := box.Setup(ctx, &plan); err != nil {
 		return err

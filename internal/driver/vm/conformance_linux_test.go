@@ -1,0 +1,60 @@
+package vm
+
+import (
+	"os"
+	"testing"
+
+	"github.com/sandbar-dev/sandbar/driver"
+	"github.com/sandbar-dev/sandbar/driver/drivertest"
+	"github.com/sandbar-dev/sandbar/internal/test/testenv"
+)
+
+// skips returns the golden file for this user. An ordinary user has no cgroups here, and therefore
+// other limits.
+func skips() string {
+	if os.Geteuid() == 0 {
+		return "testdata/skips.root.golden"
+	}
+	return "testdata/skips.user.golden"
+}
+
+// later are the cases that run in "make test-all" only: an emulated machine takes seconds for each.
+// "make test" keeps those in which a machine differs from other sandboxes.
+func later() []string {
+	return []string{
+		"abilities/watcher", "dial/*", "endings/[a-oq-r]*", "endings/parallel-exits", "endings/signal-*", "endings/w*", "endings/start-cancelled",
+		"escape/0*", "escape/11-*", "escape/12-*", "escape/14-*", "escape/2[0-27-9]*", "escape/25-signal-host", "escape/26-*", "escape/3*", "escape/4*",
+		"escape/5[016]*", "escape/59-*", "escape/6[56]*", "escape/8*", "escape/9*",
+		"files/[a-kn-z]*", "lifecycle/create-d*", "lifecycle/destroy-concurrent", "lifecycle/destroy-during-start", "lifecycle/destroy-impatient", "lifecycle/gone-*",
+		"lifecycle/private-directories", "limits/cpu*", "limits/memory", "limits/shared-memory", "limits/two-at-once", "limits/unlimited", "races/*",
+		"streams/[a-ce-rt-z]*", "streams/s[l-p]*", "streams/stdin-[a-df-z]*", "streams/stdin-empty", "trees/[a-ce-fm-z]*", "trees/left-alone", "warm/*",
+	}
+}
+
+// guestKernel is why attacks on the kernel by calls that native's filter denies are no escapes.
+const guestKernel = "the call reaches the guest's kernel, which is inside the boundary; the monitor has the filter"
+
+func TestConformance(t *testing.T) {
+	binary := agentBinary(t)
+	drivertest.Run(t, drivertest.Harness{
+		Name: Name, Skips: skips(), Slow: true, Options: testOptions(t), Later: later(),
+		KnownFailures: map[string]string{
+			"escape/15-outer-memory": "programs and the agent are both user 0 of the machine: a program can open /proc/1/syscall and list /proc/1/fd, but neither read nor write the agent's memory",
+			"escape/25-signal-init":  "a program can end its own machine with SIGUSR1 or SIGUSR2 to process 1; nothing outside the machine is affected",
+			"escape/58-calls":        guestKernel,
+			"escape/60-clone3":       guestKernel,
+			"escape/62-privileges":   guestKernel,
+			"escape/63-known-holes":  guestKernel,
+		},
+		New: func(h driver.Host) (driver.Driver, error) { return New(h, binary) },
+	})
+}
+
+// TestKernel checks that programs run on the guest's kernel.
+func TestKernel(t *testing.T) {
+	testenv.Need(t, testenv.UserNS, testenv.VM)
+	d := newDriver(t, testOptions(t))
+	if got, want := run(t, newBox(t, d, "kernel"), "uname", "-r"), d.kernel.Release+"\n"; got != want {
+		t.Errorf("uname -r prints %q, want %q", got, want)
+	}
+}
