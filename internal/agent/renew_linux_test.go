@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"github.com/sandbar-dev/sandbar/internal/test/testenv"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -28,6 +29,7 @@ func TestRenameHost(t *testing.T) {
 
 // A program that ran before may have put anything in place of the files.
 func TestRenewNames(t *testing.T) {
+	testenv.Need(t, testenv.Root) // the agent of a machine is root, and gives its files to root
 	dir, outside := t.TempDir(), filepath.Join(t.TempDir(), "outside")
 	write := func(path, text string) {
 		t.Helper()

@@ -28,6 +28,7 @@ func later() []string {
 		"files/[a-kn-z]*", "lifecycle/create-d*", "lifecycle/destroy-concurrent", "lifecycle/destroy-during-start", "lifecycle/destroy-impatient", "lifecycle/gone-*",
 		"lifecycle/private-directories", "limits/cpu*", "limits/memory", "limits/shared-memory", "limits/two-at-once", "limits/unlimited", "races/*",
 		"streams/[a-ce-rt-z]*", "streams/s[l-p]*", "streams/stdin-[a-df-z]*", "streams/stdin-empty", "trees/[a-ce-fm-z]*", "trees/left-alone", "warm/*",
+		"escape/25-signal-init", // SIGUSR1 to process 1 ends the machine in some runs; see SECURITY.md
 	}
 }
 
@@ -40,7 +41,6 @@ func TestConformance(t *testing.T) {
 		Name: Name, Skips: skips(), Slow: true, Options: testOptions(t), Later: later(),
 		KnownFailures: map[string]string{
 			"escape/15-outer-memory": "programs and the agent are both user 0 of the machine: a program can open /proc/1/syscall and list /proc/1/fd, but neither read nor write the agent's memory",
-			"escape/25-signal-init":  "a program can end its own machine with SIGUSR1 or SIGUSR2 to process 1; nothing outside the machine is affected",
 			"escape/58-calls":        guestKernel,
 			"escape/60-clone3":       guestKernel,
 			"escape/62-privileges":   guestKernel,
