@@ -1,13 +1,13 @@
 package agent
 
 import (
-	"github.com/sandbar-dev/sandbar/internal/test/testenv"
 	"os"
 	"path/filepath"
 	"syscall"
 	"testing"
 
 	"github.com/sandbar-dev/sandbar/internal/agent/wire"
+	"github.com/sandbar-dev/sandbar/internal/test/testenv"
 )
 
 var renewal = wire.Renew{Hostname: "new", MachineID: "0123456789abcdef0123456789abcdef"}
