@@ -81,6 +81,14 @@ func Main() {
 // perThreadSyscall is the signal that syscall.AllThreadsSyscall uses.
 const perThreadSyscall = syscall.Signal(33)
 
+// runtimeExits are the signals on which the Go runtime ends the process. The kernel discards them
+// if process 1 has no handler for them (pid_namespaces(7)), so no program can end the agent. For
+// all other signals the runtime's handlers, which do nothing, must stay: the runtime blocks these
+// signals in one thread. If that is the main thread, the kernel does not discard an unhandled one
+// but ends the process (complete_signal in kernel/signal.c, Linux 6.12).
+var runtimeExits = [...]syscall.Signal{unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGILL, unix.SIGTRAP, unix.SIGABRT,
+	unix.SIGBUS, unix.SIGFPE, unix.SIGSEGV, unix.SIGTERM, unix.SIGSTKFLT, unix.SIGSYS}
+
 // serve handles the connection from Hello to its end.
 func (a *agent) serve() error {
 	hello := wire.Hello{Generation: wire.Generation}
@@ -88,11 +96,9 @@ func (a *agent) serve() error {
 		return err
 	}
 	if os.Getpid() == 1 {
-		// The kernel discards signals for which PID 1 has no handler (pid_namespaces(7)), so a
-		// program cannot kill the agent. The Go runtime installs handlers for most signals, and
-		// some of them exit. Reset all but SIGURG (preemption), SIGCHLD, perThreadSyscall, and
-		// SIGPIPE: gVisor kills even PID 1 for an unhandled SIGPIPE.
-		resetSignals(unix.SIGURG, unix.SIGCHLD, unix.SIGPIPE, perThreadSyscall)
+		for _, n := range runtimeExits {
+			_ = defaultAction.set(n)
+		}
 	}
 	go a.reap()
 	if a.boundFirstRequest {

@@ -130,12 +130,8 @@ func dropAll(uid, gid uint32) (step string, err error) {
 	if err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0); err != nil {
 		return "clear ambient capabilities", err
 	}
-	for c := range uintptr(64) {
-		if err := unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0); err == unix.EINVAL {
-			break // beyond the kernel's last capability
-		} else if err != nil {
-			return "drop a capability", err
-		}
+	if err := dropBounding(0); err != nil {
+		return "drop the bounding set", err
 	}
 	if os.Getuid() != int(uid) {
 		if err := setThreadIDs(uid, gid); err != nil {

@@ -1,22 +1,12 @@
 package vm
 
 import (
-	"os"
 	"testing"
 
 	"github.com/sandbar-dev/sandbar/driver"
 	"github.com/sandbar-dev/sandbar/driver/drivertest"
 	"github.com/sandbar-dev/sandbar/internal/test/testenv"
 )
-
-// skips returns the golden file for this user. An ordinary user has no cgroups here, and therefore
-// other limits.
-func skips() string {
-	if os.Geteuid() == 0 {
-		return "testdata/skips.root.golden"
-	}
-	return "testdata/skips.user.golden"
-}
 
 // later are the cases that run in "make test-all" only: an emulated machine takes seconds for each.
 // "make test" keeps those in which a machine differs from other sandboxes.
@@ -28,7 +18,6 @@ func later() []string {
 		"files/[a-kn-z]*", "lifecycle/create-d*", "lifecycle/destroy-concurrent", "lifecycle/destroy-during-start", "lifecycle/destroy-impatient", "lifecycle/gone-*",
 		"lifecycle/private-directories", "limits/cpu*", "limits/memory", "limits/shared-memory", "limits/two-at-once", "limits/unlimited", "races/*",
 		"streams/[a-ce-rt-z]*", "streams/s[l-p]*", "streams/stdin-[a-df-z]*", "streams/stdin-empty", "trees/[a-ce-fm-z]*", "trees/left-alone", "warm/*",
-		"escape/25-signal-init", // SIGUSR1 to process 1 ends the machine in some runs; see SECURITY.md
 	}
 }
 
@@ -38,7 +27,7 @@ const guestKernel = "the call reaches the guest's kernel, which is inside the bo
 func TestConformance(t *testing.T) {
 	binary := agentBinary(t)
 	drivertest.Run(t, drivertest.Harness{
-		Name: Name, Skips: skips(), Slow: true, Options: testOptions(t), Later: later(),
+		Name: Name, Skips: "testdata/skips.golden", Slow: true, Options: testOptions(t), Later: later(),
 		KnownFailures: map[string]string{
 			"escape/15-outer-memory": "programs and the agent are both user 0 of the machine: a program can open /proc/1/syscall and list /proc/1/fd, but neither read nor write the agent's memory",
 			"escape/58-calls":        guestKernel,

@@ -68,9 +68,6 @@ type VM interface {
 	Agent() net.Conn
 	// Save writes the snapshot of a machine that was booted. It stops the machine permanently.
 	Save(ctx context.Context) error
-	// Pause stops the machine's processors, and Resume starts them again.
-	Pause(ctx context.Context) error
-	Resume(ctx context.Context) error
 	// Dead is closed when the process has ended.
 	Dead() <-chan struct{}
 	// LastWords is the end of the process's error output, for error messages.

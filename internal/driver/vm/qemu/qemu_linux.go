@@ -206,7 +206,6 @@ func socketPair() (net.Conn, *os.File, error) {
 
 // machine is a monitor.VM.
 type machine struct {
-	mu     sync.Mutex // of commands
 	qmp    *control
 	agent  net.Conn
 	stderr *tail
@@ -255,25 +254,11 @@ func (v *machine) Dead() <-chan struct{} { return v.dead }
 
 // Save implements monitor.VM.
 func (v *machine) Save(ctx context.Context) error {
-	v.mu.Lock()
-	defer v.mu.Unlock()
 	err := v.qmp.run(ctx, ignoreShared(), command{"migrate", map[string]string{"uri": "file:" + v.state}})
 	if err == nil {
 		err = v.qmp.migrated(ctx)
 	}
 	return v.explain("saving a machine", err)
-}
-
-// Pause implements monitor.VM.
-func (v *machine) Pause(ctx context.Context) error { return v.command(ctx, "stop") }
-
-// Resume implements monitor.VM.
-func (v *machine) Resume(ctx context.Context) error { return v.command(ctx, "cont") }
-
-func (v *machine) command(ctx context.Context, name string) error {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	return v.explain("controlling a machine", v.qmp.run(ctx, command{Execute: name}))
 }
 
 // LastWords implements monitor.VM.
