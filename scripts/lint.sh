@@ -24,9 +24,8 @@ formatted() {
 
 subjects() {
 	git rev-parse --git-dir >/dev/null 2>&1 || return 0 # an archive of the sources
-	# Before the first release: since the commit that added this check.
-	base=$(git describe --tags --abbrev=0 2>/dev/null) ||
-		base=$(git log --format=%H -S'subjects() {' -- scripts/lint.sh | tail -n 1)
+	# Before the first release: since the last change of this file.
+	base=$(git describe --tags --abbrev=0 2>/dev/null) || base=$(git log -n 1 --format=%H -- scripts/lint.sh)
 	wrong=$(git log --no-merges --format='%h %s' "${base:-HEAD}..HEAD" | awk '
 		{ h = $1; sub(/^[^ ]+ /, "") }
 		length($0) > 72 || /\.$/ || !/^[^ :]+(, [^ :]+)*: [a-z]/ { print h, $0 }')
