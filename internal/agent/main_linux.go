@@ -81,13 +81,15 @@ func Main() {
 // perThreadSyscall is the signal that syscall.AllThreadsSyscall uses.
 const perThreadSyscall = syscall.Signal(33)
 
-// runtimeExits are the signals on which the Go runtime ends the process. The kernel discards them
-// if process 1 has no handler for them (pid_namespaces(7)), so no program can end the agent. For
-// all other signals the runtime's handlers, which do nothing, must stay: the runtime blocks these
-// signals in one thread. If that is the main thread, the kernel does not discard an unhandled one
-// but ends the process (complete_signal in kernel/signal.c, Linux 6.12).
-var runtimeExits = [...]syscall.Signal{unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGILL, unix.SIGTRAP, unix.SIGABRT,
-	unix.SIGBUS, unix.SIGFPE, unix.SIGSEGV, unix.SIGTERM, unix.SIGSTKFLT, unix.SIGSYS}
+// defaultSignals are the signals to which process 1 gives their default action: those on which the
+// Go runtime ends the process, and 32, which posix_spawn(3) of glibc leaves ignored and programs
+// would inherit. The kernel discards them if process 1 has no handler for them (pid_namespaces(7)),
+// so no program can end the agent. For all other signals the runtime's handlers, which do nothing,
+// must stay: the runtime blocks these signals in one thread. If that is the main thread, the kernel
+// does not discard an unhandled one but ends the process (complete_signal in kernel/signal.c, Linux
+// 6.12).
+var defaultSignals = [...]syscall.Signal{unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGILL, unix.SIGTRAP, unix.SIGABRT,
+	unix.SIGBUS, unix.SIGFPE, unix.SIGSEGV, unix.SIGTERM, unix.SIGSTKFLT, unix.SIGSYS, 32}
 
 // serve handles the connection from Hello to its end.
 func (a *agent) serve() error {
@@ -96,7 +98,7 @@ func (a *agent) serve() error {
 		return err
 	}
 	if os.Getpid() == 1 {
-		for _, n := range runtimeExits {
+		for _, n := range defaultSignals {
 			_ = defaultAction.set(n)
 		}
 	}
