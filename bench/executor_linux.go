@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -65,7 +66,7 @@ func port(addr string) string {
 
 func (x *executor) stop() {
 	x.client.CloseIdleConnections()
-	x.cmd.Process.Signal(os.Interrupt)
+	x.cmd.Process.Signal(syscall.SIGTERM)
 	x.cmd.Wait()
 	os.RemoveAll(x.dir)
 }

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/coder/websocket"
@@ -391,7 +392,7 @@ func freeAddress() (string, error) {
 }
 
 func (d *daemon) stop() {
-	d.cmd.Process.Signal(os.Interrupt)
+	d.cmd.Process.Signal(syscall.SIGTERM)
 	d.cmd.Wait()
 	os.RemoveAll(d.dir)
 }
