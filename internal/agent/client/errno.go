@@ -71,7 +71,8 @@ func forbidden(err *sandbar.Error, cause error) *sandbar.Error {
 	if errors.Is(cause, syscall.EPERM) || errors.Is(cause, syscall.EACCES) {
 		err.Code = sandbar.Unsupported
 		err.Fix = "in a container, start it with --security-opt seccomp=unconfined --security-opt apparmor=unconfined " +
-			"--security-opt systempaths=unconfined (docs/deploy.md); elsewhere \"sandbar doctor\" lists what this host forbids"
+			"--security-opt systempaths=unconfined (docs/deploy.md); in a chroot the kernel allows no user namespaces, so use a container; " +
+			"elsewhere \"sandbar doctor\" lists what this host forbids"
 	}
 	return err
 }
