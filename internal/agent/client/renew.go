@@ -32,6 +32,5 @@ func (s *Sandbox) Renew(ctx context.Context, r wire.Renew) error {
 	if !present {
 		return nil
 	}
-	clock := wire.Clock{Time: time.Now().UnixNano()}
-	return s.send(ctx, wire.Frame{Type: wire.TypeClock, Payload: clock.Append(nil)})
+	return s.send(ctx, clockFrame(wire.TypeClock))
 }
