@@ -28,6 +28,7 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/server/config"
 	"github.com/sandbar-dev/sandbar/internal/server/httpd"
 	"github.com/sandbar-dev/sandbar/internal/server/platform"
+	"github.com/sandbar-dev/sandbar/internal/wasm/cachedir"
 )
 
 var serveSettings = []setting{
@@ -130,7 +131,13 @@ func (a *app) serve(cfg *config.Config, load func() (*config.Config, error)) err
 	if err != nil {
 		return errors.Join(err, d.Close())
 	}
+	pausedDir, unlock, err := openPausedDir(cfg, log)
+	if err != nil {
+		return errors.Join(err, d.Close())
+	}
+	defer unlock()
 	e, err := a.newEngine(cfg, d, log, func(c *engine.Config) {
+		c.PausedDir, c.MaxPaused, c.MaxPausedBytes = pausedDir, int(cfg.Paused.Max), cfg.Paused.MaxBytes
 		c.Observe, c.Clients = metrics.Observe, clientLimits(cfg)
 		c.CheckLanguages = true
 		c.Templates, c.ReadyMemory = templates(cfg, c.Languages, caps), cfg.TemplatesMemory
@@ -169,6 +176,36 @@ func (a *app) serve(cfg *config.Config, load func() (*config.Config, error)) err
 		p.reload.servers = append(p.reload.servers, iiiListener.http)
 	}
 	return p.run()
+}
+
+// openPausedDir opens the directory of paused sandboxes, and locks it for this process. dir is "" if
+// there is none, or if another process has the lock.
+func openPausedDir(cfg *config.Config, log *slog.Logger) (dir string, unlock func(), err error) {
+	dir = cfg.PausedDir()
+	if dir == "" {
+		return "", func() {}, nil
+	}
+	if cfg.Paused.Dir == "" {
+		if err := config.PrivateDir(cfg.StateDir, "state_dir"); err != nil {
+			return "", nil, err
+		}
+	}
+	if err := config.PrivateDir(dir, "paused.dir"); err != nil {
+		return "", nil, err
+	}
+	now, cancel := context.WithCancel(context.Background())
+	cancel() // do not wait
+	unlock, err = cachedir.Lock(now, dir)
+	if errors.Is(err, context.Canceled) {
+		log.Warn("sandboxes cannot be paused: another daemon uses the directory of paused sandboxes", "directory", dir,
+			"next", "give each daemon its own state_dir or paused.dir")
+		return "", func() {}, nil
+	}
+	if err != nil {
+		return "", nil, &sandbar.Error{Code: sandbar.Unavailable, Field: "paused.dir", Message: "locking the directory of paused sandboxes", Err: err,
+			Fix: "set paused.dir to a directory on a local disk"}
+	}
+	return dir, unlock, nil
 }
 
 // checkNetwork returns Unsupported if fathom.network is set and the driver has no outbound network.
