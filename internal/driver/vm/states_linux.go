@@ -54,6 +54,7 @@ type savable struct {
 	root      *os.File      // the disk
 	devices   *os.File      // in memory; the monitor writes into it
 	busy      chan struct{} // a lock
+	stopped   time.Duration // of the last save after which the machine went on; guarded by busy
 }
 
 func newSavable(k kind, ram, root *os.File) (s *savable, err error) {
@@ -117,10 +118,10 @@ func (s *sandbox) Save(ctx context.Context, dir string, o driver.SaveOptions) (s
 	if err := w.begin(own); err != nil {
 		return 0, stateError(err)
 	}
+	stopped := time.Now()
 	if w.info.FirstID, err = s.Suspend(ctx); err != nil {
 		return 0, err
 	}
-	stopped := time.Now()
 	size, err = s.saveStopped(ctx, &w)
 	if err == nil && o.Commit != nil {
 		s.Release()
@@ -132,7 +133,8 @@ func (s *sandbox) Save(ctx context.Context, dir string, o driver.SaveOptions) (s
 		s.r.vm.Agent().Close() // the sandbox counts as dead, and is removed
 		return 0, sandbar.Errorf(sandbar.Gone, "the sandbox did not go on after it was saved: %w", errors.Join(cerr, err))
 	}
-	s.r.d.Log.Debug("a sandbox was saved", "sandbox", s.r.ID, "stopped", time.Since(stopped))
+	own.stopped = time.Since(stopped)
+	s.r.d.Log.Debug("a sandbox was saved", "sandbox", s.r.ID, "stopped", own.stopped)
 	if err != nil {
 		return 0, stateError(err)
 	}
