@@ -24,7 +24,7 @@ func vmDaemon(t *testing.T, dir string) *daemon {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return newDaemon(t, dir, "SANDBAR_DRIVER=vm", "SANDBAR_DRIVERS={vm: "+string(b)+"}")
+	return newDaemon(t, dir, "SANDBAR_DRIVER=vm", "SANDBAR_DRIVERS={vm: "+string(b)+"}", "SANDBAR_TEMPLATES=off")
 }
 
 // must makes a request that has to succeed. An answer of nil is not read.
@@ -68,7 +68,15 @@ while True:
 func (d *daemon) newCounter(t *testing.T) string {
 	t.Helper()
 	var s struct{ ID string }
-	d.must(t, "POST", "/sandboxes", object{"limits": object{"memory": 256 << 20}}, &s)
+	for end := time.Now().Add(5 * time.Minute); ; { // the first one waits for the boot of its snapshot
+		err := d.ask(within(t, 5*time.Minute), "POST", "/sandboxes", object{"limits": object{"memory": 256 << 20}}, &s)
+		if err == nil {
+			break
+		}
+		if time.Now().After(end) || !strings.Contains(err.Error(), "504") {
+			t.Fatalf("%v; the daemon said:\n%s", err, d.said())
+		}
+	}
 	d.must(t, "POST", "/sandboxes/"+s.ID+"/executor/start_process", object{"cmd": "exec python3 -c '" + counting + "'"}, nil)
 	d.counter(t, s.ID, 0)
 	return s.ID
