@@ -106,6 +106,18 @@ const continueTimeout = 30 * time.Second
 // Save implements driver.Saver. The machine stands still while its written pages are copied, and
 // with o.Commit until that has returned.
 func (s *sandbox) Save(ctx context.Context, dir string, o driver.SaveOptions) (size int64, err error) {
+	size, err = s.save(ctx, dir, o)
+	select {
+	case <-s.Dead():
+		if err != nil {
+			err = &sandbar.Error{Code: sandbar.Gone, Message: "the sandbox has ended", Err: err, Fix: "create a new one"}
+		}
+	default:
+	}
+	return size, err
+}
+
+func (s *sandbox) save(ctx context.Context, dir string, o driver.SaveOptions) (size int64, err error) {
 	own := s.r.saves
 	select {
 	case own.busy <- struct{}{}:
@@ -152,6 +164,9 @@ func (s *sandbox) saveStopped(ctx context.Context, w *stateWriter) (size int64, 
 	if err := s.r.vm.SaveDevices(ctx); err != nil {
 		return 0, err
 	}
+	if info, err := s.r.saves.devices.Stat(); err != nil || info.Size() > maxDevices {
+		return 0, errors.Join(err, errors.New("the monitor wrote a state of the devices of more than 64 MiB"))
+	}
 	if w.devices, err = copyFile(s.r.saves.devices, w.dir, stateName); err != nil {
 		return 0, err
 	}
@@ -166,6 +181,9 @@ func (s *sandbox) saveStopped(ctx context.Context, w *stateWriter) (size int64, 
 	}
 	return size, w.o.Commit(size)
 }
+
+// maxDevices bounds the state of the devices, in bytes. It has about 100 kB.
+const maxDevices = 64 << 20
 
 // stateWriter writes one state.
 type stateWriter struct {

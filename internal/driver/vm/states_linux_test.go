@@ -326,8 +326,13 @@ func TestBadStates(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			bad := filepath.Join(t.TempDir(), "state")
-			if err := os.CopyFS(bad, os.DirFS(dir)); err != nil {
+			if err := os.Mkdir(bad, 0o700); err != nil {
 				t.Fatal(err)
+			}
+			for _, name := range []string{infoName, ramName, stateName, rootName} {
+				if err := os.Link(filepath.Join(dir, name), filepath.Join(bad, name)); err != nil {
+					t.Fatal(err)
+				}
 			}
 			c.spoil(t, bad)
 			box, err := d.Restore(t.Context(), "sb_spoilt", spec(), bad)

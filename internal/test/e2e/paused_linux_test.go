@@ -133,30 +133,45 @@ func TestPausedAcrossKills(t *testing.T) {
 // after it, and nothing is half there.
 func TestKilledWhilePausing(t *testing.T) {
 	testenv.Need(t, testenv.UserNS, testenv.VM)
-	n := 5
+	n := 4
 	if testenv.Long() {
 		n = 60
 	}
 	dir := t.TempDir()
 	d := vmDaemon(t, dir)
+	id := d.newCounter(t)
+	at := d.counter(t, id, 0)
+	path := func(action string) string { return "/sandboxes/" + id + "/" + action }
+	// How long each call takes here, without a kill.
+	took := map[string]time.Duration{}
+	for _, action := range []string{"fork", "pause", "resume"} {
+		began := time.Now()
+		d.must(t, "POST", path(action), object{}, nil)
+		took[action] = time.Since(began)
+	}
+	for other := range d.sandboxes(t) {
+		if other != id {
+			d.must(t, "DELETE", "/sandboxes/"+other, nil, nil)
+		}
+	}
 	random := rand.New(rand.NewPCG(1, 2))
-	id, at := "", 0
 	for round := range n {
 		if id == "" {
 			id = d.newCounter(t)
 			at = d.counter(t, id, 0)
 		}
-		paused := d.sandboxes(t)[id] == "paused"
-		action := []string{"pause", "fork", "pause"}[round%3]
-		if paused {
-			action = "resume"
+		action := []string{"pause", "resume", "fork", "resume"}[round%4]
+		switch paused := d.sandboxes(t)[id] == "paused"; {
+		case action == "resume" && !paused:
+			d.must(t, "POST", path("pause"), object{}, nil)
+		case action != "resume" && paused:
+			d.must(t, "POST", path("resume"), object{}, nil)
+			at = d.counter(t, id, at)
 		}
 		acknowledged := make(chan bool, 1)
 		ctx := within(t, 5*time.Minute)
-		go func() {
-			acknowledged <- d.ask(ctx, "POST", "/sandboxes/"+id+"/"+action, object{}, nil) == nil
-		}()
-		time.Sleep(time.Duration(random.IntN(1500)) * time.Millisecond)
+		go func() { acknowledged <- d.ask(ctx, "POST", path(action), object{}, nil) == nil }()
+		time.Sleep(time.Duration(random.Float64() * 1.2 * float64(took[action])))
 		d.kill()
 		ok := <-acknowledged
 		d = vmDaemon(t, dir)
@@ -166,8 +181,6 @@ func TestKilledWhilePausing(t *testing.T) {
 		switch {
 		case action == "pause" && ok && state != "paused":
 			t.Errorf("a sandbox whose pause was acknowledged is lost: %v", all)
-		case action == "resume" && !ok && state != "paused" && state != "":
-			t.Errorf("%v", all)
 		case action == "resume" && ok && state != "":
 			t.Errorf("a sandbox that was resumed is still paused: %v", all)
 		case action == "fork" && len(all) > 0:
@@ -184,7 +197,7 @@ func TestKilledWhilePausing(t *testing.T) {
 		}
 	}
 	if id != "" {
-		d.must(t, "POST", "/sandboxes/"+id+"/resume", object{}, nil)
+		d.must(t, "POST", path("resume"), object{}, nil)
 		d.counter(t, id, at)
 		d.must(t, "DELETE", "/sandboxes/"+id, nil, nil)
 	}
