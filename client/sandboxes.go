@@ -29,8 +29,9 @@ func (c *Client) Stop(ctx context.Context, id string) error {
 	return c.call(ctx, http.MethodDelete, path(id), nil, nil, nil)
 }
 
-// Pause saves a sandbox, by its id or name, on the daemon's disk, with its running programs, and stops
-// it. Resume continues it, also after a restart of the daemon. Unsupported: its driver cannot.
+// Pause saves a sandbox, by its id or name, on the daemon's disk, with its running programs, and
+// stops it. Resume continues it, also after a restart of the daemon. Unsupported: its driver
+// cannot.
 func (c *Client) Pause(ctx context.Context, id string) (wire.Sandbox, error) {
 	var s wire.Sandbox
 	err := c.call(ctx, http.MethodPost, path(id, "pause"), nil, nil, &s)

@@ -14,8 +14,8 @@ type Saver interface {
 	// does so: calls that are made meanwhile wait. After an error the sandbox goes on, and the caller
 	// removes what is in dir.
 	//
-	// Unavailable, Timeout: the sandbox does not answer. Exhausted: the state exceeds o.MaxBytes, or the
-	// disk is full. Gone: the sandbox has ended.
+	// Unavailable, Timeout: the sandbox does not answer. Exhausted: the state exceeds o.MaxBytes, or
+	// the disk is full. Gone: the sandbox has ended.
 	Save(ctx context.Context, dir string, o SaveOptions) (size int64, err error)
 }
 

@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// saveTimeout bounds saving a sandbox, restoreTimeout restoring one: both read and write all of its
-	// memory.
+	// saveTimeout bounds saving a sandbox, restoreTimeout restoring one: both read and write all of
+	// its memory.
 	saveTimeout    = 10 * time.Minute
 	restoreTimeout = 10 * time.Minute
 	// maxForks bounds the sandboxes of one Fork.
@@ -26,8 +26,8 @@ const (
 // process with the same Config.PausedDir. note is kept with it.
 //
 // Programs of the sandbox go on after Resume, but their callers get Conflict: output and input are
-// cut, and so are transfers and connections. Config.MaxLifetime and idle timeouts do not run while a
-// sandbox is paused.
+// cut, and so are transfers and connections. Config.MaxLifetime and idle timeouts do not run while
+// a sandbox is paused.
 //
 // When Pause returns nil, the state is on disk. On an error the sandbox goes on, except Gone.
 // Unsupported: the driver cannot. Exhausted: Config.MaxPaused or MaxPausedBytes is reached, or the
@@ -190,7 +190,8 @@ func (e *Engine) Paused() []Paused { return e.paused.list() }
 
 // Resume continues a paused sandbox under its own id. It waits if no slot is free. NotFound: no
 // sandbox with this id is paused. Conflict: it is being resumed or removed. Gone: its state is
-// damaged. Unsupported: this daemon or host cannot use its state. After an error it is still paused.
+// damaged. Unsupported: this daemon or host cannot use its state. After an error it is still
+// paused.
 func (e *Engine) Resume(ctx context.Context, id sandbar.ID) (*Sandbox, error) {
 	if e.find(id) != nil {
 		return nil, sandbar.Errorf(sandbar.Conflict, "sandbox %s is not paused", id)
@@ -227,8 +228,8 @@ func (e *Engine) Resume(ctx context.Context, id sandbar.ID) (*Sandbox, error) {
 	return s, nil
 }
 
-// restore takes a slot, unless t is one, and makes the sandbox from a state. On an error the slot is
-// free when nothing is left of the sandbox.
+// restore takes a slot, unless t is one, and makes the sandbox from a state. On an error the slot
+// is free when nothing is left of the sandbox.
 func (e *Engine) restore(ctx context.Context, s *Sandbox, dir string, t *ticket) (err error) {
 	b, err := e.backend(s.spec.Driver)
 	if err != nil {
@@ -272,10 +273,10 @@ func (e *Engine) takeSlot(ctx context.Context, c sandbar.Client) (*ticket, error
 	return t, e.awaitSlot(t, ctx.Done(), time.Now())
 }
 
-// Fork makes n copies of a long-lived sandbox, with its files and its running programs, 1 to 100. The
-// sandbox itself goes on; calls into it wait while it is saved. The copies have ids of their own and
-// no name. In a copy the programs have no input, their output is dropped, and connections are
-// closed. On an error there is no copy.
+// Fork makes n copies of a long-lived sandbox, with its files and its running programs, 1 to 100.
+// The sandbox itself goes on; calls into it wait while it is saved. The copies have ids of their
+// own and no name. In a copy the programs have no input, their output is dropped, and connections
+// are closed. On an error there is no copy.
 //
 // Unsupported: the driver cannot. Exhausted, Timeout: there are not enough slots.
 func (e *Engine) Fork(ctx context.Context, id sandbar.ID, n int) (forks []*Sandbox, err error) {

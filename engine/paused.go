@@ -59,7 +59,8 @@ type pausedEntry struct {
 }
 
 // pausedStore has the paused sandboxes of an Engine. Each is a directory, which appears complete by
-// a rename and disappears by another one. So a daemon that is killed at any moment leaves whole ones.
+// a rename and disappears by another one. So a daemon that is killed at any moment leaves whole
+// ones.
 type pausedStore struct {
 	dir      string // "": there is none
 	maxCount int

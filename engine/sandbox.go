@@ -168,9 +168,10 @@ func (e *Engine) List() []Info {
 	return infos
 }
 
-// Stop kills and removes a sandbox, or removes a paused one, and waits until nothing is left of it. If the sandbox is
-// already being stopped, Stop waits for the same end. NotFound: the id is unknown. The end of ctx
-// ends only the wait, with Canceled or, for a deadline, Timeout; the removal continues.
+// Stop kills and removes a sandbox, or removes a paused one, and waits until nothing is left of it.
+// If the sandbox is already being stopped, Stop waits for the same end. NotFound: the id is
+// unknown. The end of ctx ends only the wait, with Canceled or, for a deadline, Timeout; the
+// removal continues.
 func (e *Engine) Stop(ctx context.Context, id sandbar.ID) error {
 	s := e.find(id)
 	if s == nil {
@@ -373,8 +374,8 @@ func (s *Sandbox) finish(b *canceller, p *Process, r sandbar.Result, err error) 
 	s.e.work.add(-1)
 }
 
-// refusal is the error of a call after the end has begun, or while the sandbox is being paused. s.mu
-// is held.
+// refusal is the error of a call after the end has begun, or while the sandbox is being paused.
+// s.mu is held.
 func (s *Sandbox) refusal() error {
 	switch {
 	case s.paused:

@@ -109,7 +109,8 @@ const (
 	StatePaused  = "paused"
 )
 
-// Sandbox describes a sandbox. Running and Enforced are those of a live one, DiskBytes of a paused one.
+// Sandbox describes a sandbox. Running and Enforced are those of a live one, DiskBytes of a paused
+// one.
 type Sandbox struct {
 	ID          sandbar.ID           `json:"id"`
 	UUID        string               `json:"uuid"` // ID as a UUID

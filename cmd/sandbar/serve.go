@@ -178,8 +178,8 @@ func (a *app) serve(cfg *config.Config, load func() (*config.Config, error)) err
 	return p.run()
 }
 
-// openPausedDir opens the directory of paused sandboxes, and locks it for this process. dir is "" if
-// there is none, or if another process has the lock.
+// openPausedDir opens the directory of paused sandboxes, and locks it for this process. dir is ""
+// if there is none, or if another process has the lock.
 func openPausedDir(cfg *config.Config, log *slog.Logger) (dir string, unlock func(), err error) {
 	dir = cfg.PausedDir()
 	if dir == "" {

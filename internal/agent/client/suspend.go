@@ -12,8 +12,8 @@ import (
 // than all before.
 const maxSuspendID = 1 << 31
 
-// Suspend makes the agent of a machine freeze all programs and write nothing more. Until Continue or
-// Release the host writes nothing either; other requests wait. So nothing is on the way when the
+// Suspend makes the agent of a machine freeze all programs and write nothing more. Until Continue
+// or Release the host writes nothing either; other requests wait. So nothing is on the way when the
 // machine is saved. next is Options.FirstID for machines that are restored from what is saved.
 //
 // Timeout, Canceled: the agent did not answer before the end of ctx; the machine goes on.
@@ -69,8 +69,8 @@ func (s *Sandbox) Suspend(ctx context.Context) (next uint32, err error) {
 	return 0, err
 }
 
-// Continue lets a suspended machine go on, with the present time. It is called once after Suspend or
-// Resume.
+// Continue lets a suspended machine go on, with the present time. It is called once after Suspend
+// or Resume.
 func (s *Sandbox) Continue() error {
 	defer func() { <-s.writing }()
 	return s.write(clockFrame(wire.TypeContinue))

@@ -10,9 +10,9 @@ package wire
 //   - Resume and then Continue, to a machine that was restored from what was saved.
 
 // Resume tells an agent that its machine was restored and that the host of its former requests is
-// gone. The agent ends what that host had open: it closes the input of programs, drops their output,
-// and closes files and connections. Then it applies Renew and answers. Programs stay frozen until
-// Continue, so none runs before that.
+// gone. The agent ends what that host had open: it closes the input of programs, drops their
+// output, and closes files and connections. Then it applies Renew and answers. Programs stay frozen
+// until Continue, so none runs before that.
 type Resume struct {
 	// FirstID is the least id of a request of this host. The agent drops frames for smaller ones.
 	FirstID uint32

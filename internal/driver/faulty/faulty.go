@@ -1,7 +1,7 @@
 // Package faulty is a driver for the tests of the engine and of protocols. Its programs are scripts
 // that it interprets, and tests make it fail, stall and lose sandboxes. It starts no process, and
-// touches no file but those of saved states. It works inside a testing/synctest bubble, because it waits only on channels and
-// timers.
+// touches no file but those of saved states. It works inside a testing/synctest bubble, because it
+// waits only on channels and timers.
 //
 // # Programs
 //
@@ -92,7 +92,8 @@ type Driver struct {
 	NoFiles bool
 	// Saves: sandboxes implement driver.Saver. A state has the files of a sandbox, not its programs.
 	Saves bool
-	// OnSave is called when a state is complete but for Commit; OnRestore before a sandbox is restored.
+	// OnSave is called when a state is complete but for Commit; OnRestore before a sandbox is
+	// restored.
 	OnSave, OnRestore Hook
 
 	verbs map[string]verb

@@ -14,10 +14,10 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/linux/spawn"
 )
 
-// A machine maps the file of its memory copy-on-write. Its memory is that file, except for the pages
-// that it has written: the kernel has made anonymous pages for these, which /proc/PID/pagemap tells
-// apart. So a copy of the file can be made while the machine runs, and only the written pages are
-// copied while it stands still.
+// A machine maps the file of its memory copy-on-write. Its memory is that file, except for the
+// pages that it has written: the kernel has made anonymous pages for these, which /proc/PID/pagemap
+// tells apart. So a copy of the file can be made while the machine runs, and only the written pages
+// are copied while it stands still.
 
 // pageSize is the size of a page, in bytes.
 const pageSize = 4096

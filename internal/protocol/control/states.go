@@ -81,8 +81,8 @@ func noteOf(o origin) []byte {
 	return b
 }
 
-// originOfNote decodes what noteOf has encoded. Of a note that is damaged it makes a sandbox that no
-// secret opens.
+// originOfNote decodes what noteOf has encoded. Of a note that is damaged it makes a sandbox that
+// no secret opens.
 func originOfNote(b []byte) origin {
 	var n note
 	if len(b) == 0 { // another protocol has paused it

@@ -30,8 +30,8 @@ func described(t *testing.T, text string) (s wire.Sandbox) {
 	return s
 }
 
-// A paused sandbox is described and listed, refuses everything else, and has its secret and its idle
-// timeout again when it is resumed.
+// A paused sandbox is described and listed, refuses everything else, and has its secret and its
+// idle timeout again when it is resumed.
 func TestPause(t *testing.T) {
 	r := newStates(t)
 	made := r.create(`{"name":"box","secret":"` + secret + `","idle_timeout":123}`)
