@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"time"
 
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/internal/agent/wire"
@@ -85,7 +84,7 @@ func (s *Sandbox) Release() {
 // Resume renews a machine that was restored from the state after Suspend, and lets it go on. What
 // its former host had open is closed. Errors are those of Renew.
 func (s *Sandbox) Resume(ctx context.Context, renew wire.Renew) error {
-	renew.Time = time.Now().UnixNano()
+	renew.Time = wallClock()
 	m := wire.Resume{FirstID: s.opt.FirstID, Renew: renew}
 	answer, err := s.request(ctx, wire.TypeResume, m.Append(nil), nil, &call{})
 	if err != nil {
@@ -95,10 +94,4 @@ func (s *Sandbox) Resume(ctx context.Context, renew wire.Renew) error {
 		return sandbar.Errorf(sandbar.Internal, "the machine could not be renewed: %s: %w", said(answer.Text), errnoOf(answer.Errno))
 	}
 	return s.send(ctx, clockFrame(wire.TypeContinue))
-}
-
-// clockFrame returns a frame with the present time.
-func clockFrame(t wire.Type) wire.Frame {
-	clock := wire.Clock{Time: time.Now().UnixNano()}
-	return wire.Frame{Type: t, Payload: clock.Append(nil)}
 }
