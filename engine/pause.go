@@ -48,8 +48,9 @@ func (e *Engine) Pause(ctx context.Context, id sandbar.ID, note []byte) error {
 	}
 	done := make(chan error, 1)
 	go func() {
-		defer release()
-		done <- s.pause(saver, space, note)
+		err := s.pause(saver, space, note)
+		release()
+		done <- err
 	}()
 	select {
 	case err := <-done:
