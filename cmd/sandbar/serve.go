@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -131,7 +132,7 @@ func (a *app) serve(cfg *config.Config, load func() (*config.Config, error)) err
 	if err != nil {
 		return errors.Join(err, d.Close())
 	}
-	pausedDir, unlock, err := openPausedDir(cfg, log)
+	pausedDir, unlock, err := openPausedDir(cfg, d, log)
 	if err != nil {
 		return errors.Join(err, d.Close())
 	}
@@ -179,33 +180,36 @@ func (a *app) serve(cfg *config.Config, load func() (*config.Config, error)) err
 }
 
 // openPausedDir opens the directory of paused sandboxes, and locks it for this process. dir is ""
-// if there is none, or if another process has the lock.
-func openPausedDir(cfg *config.Config, log *slog.Logger) (dir string, unlock func(), err error) {
-	dir = cfg.PausedDir()
-	if dir == "" {
+// if no driver can pause, if another process has the lock, or if the default directory cannot be
+// used.
+func openPausedDir(cfg *config.Config, ds platform.Drivers, log *slog.Logger) (dir string, unlock func(), err error) {
+	able := slices.ContainsFunc(ds.All(), func(d driver.Driver) bool { _, ok := driver.As[driver.Restorer](d); return ok })
+	if dir = cfg.PausedDir(); dir == "" || !able {
 		return "", func() {}, nil
 	}
 	if cfg.Paused.Dir == "" {
-		if err := config.PrivateDir(cfg.StateDir, "state_dir"); err != nil {
-			return "", nil, err
-		}
+		err = config.PrivateDir(cfg.StateDir, "state_dir")
 	}
-	if err := config.PrivateDir(dir, "paused.dir"); err != nil {
+	if err == nil {
+		err = config.PrivateDir(dir, "paused.dir")
+	}
+	if err == nil {
+		now, cancel := context.WithCancel(context.Background())
+		cancel() // do not wait
+		unlock, err = cachedir.Lock(now, dir)
+	}
+	switch {
+	case err == nil:
+		return dir, unlock, nil
+	case errors.Is(err, context.Canceled):
+		err = &sandbar.Error{Code: sandbar.Conflict, Field: "paused.dir", Message: "another daemon uses the directory of paused sandboxes " + sandbar.Quote(dir, 200),
+			Fix: "give each daemon its own state_dir or paused.dir"}
+	}
+	if cfg.Paused.Dir != "" {
 		return "", nil, err
 	}
-	now, cancel := context.WithCancel(context.Background())
-	cancel() // do not wait
-	unlock, err = cachedir.Lock(now, dir)
-	if errors.Is(err, context.Canceled) {
-		log.Warn("sandboxes cannot be paused: another daemon uses the directory of paused sandboxes", "directory", dir,
-			"next", "give each daemon its own state_dir or paused.dir")
-		return "", func() {}, nil
-	}
-	if err != nil {
-		return "", nil, &sandbar.Error{Code: sandbar.Unavailable, Field: "paused.dir", Message: "locking the directory of paused sandboxes", Err: err,
-			Fix: "set paused.dir to a directory on a local disk"}
-	}
-	return dir, unlock, nil
+	log.Warn("sandboxes cannot be paused", "error", err)
+	return "", func() {}, nil
 }
 
 // checkNetwork returns Unsupported if fathom.network is set and the driver has no outbound network.

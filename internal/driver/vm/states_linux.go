@@ -100,6 +100,10 @@ var (
 	_ driver.Restorer = (*Driver)(nil)
 )
 
+// suspendTimeout bounds the wait for the agent before a machine is saved. Other calls wait
+// meanwhile.
+const suspendTimeout = 30 * time.Second
+
 // continueTimeout bounds the call that lets a stopped machine run again.
 const continueTimeout = 30 * time.Second
 
@@ -131,7 +135,9 @@ func (s *sandbox) save(ctx context.Context, dir string, o driver.SaveOptions) (s
 		return 0, stateError(err)
 	}
 	stopped := time.Now()
-	if w.info.FirstID, err = s.Suspend(ctx); err != nil {
+	answer, cancel := context.WithTimeout(ctx, suspendTimeout)
+	defer cancel()
+	if w.info.FirstID, err = s.Suspend(answer); err != nil {
 		return 0, err
 	}
 	size, err = s.saveStopped(ctx, &w)
