@@ -13,8 +13,8 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/server/platform"
 )
 
-// The directory of paused sandboxes is for one daemon, and only made for a driver that can pause. If
-// the operator has not named it, a daemon without it runs all the same.
+// The directory of paused sandboxes is for one daemon, and only made for a driver that can pause.
+// If the operator has not named it, a daemon without it runs all the same.
 func TestPausedDir(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
 	state := filepath.Join(t.TempDir(), "state")
