@@ -17,16 +17,39 @@ func (c *Client) Create(ctx context.Context, x wire.Create) (wire.Sandbox, error
 	return s, err
 }
 
-// List returns the live sandboxes, oldest first.
+// List returns the live and paused sandboxes, oldest first.
 func (c *Client) List(ctx context.Context) ([]wire.Sandbox, error) {
 	var l wire.List
 	err := c.call(ctx, http.MethodGet, path(), nil, nil, &l)
 	return l.Sandboxes, err
 }
 
-// Stop ends a sandbox, by its id or name, and returns when nothing of it is left.
+// Stop ends a live or paused sandbox, by its id or name, and returns when nothing of it is left.
 func (c *Client) Stop(ctx context.Context, id string) error {
 	return c.call(ctx, http.MethodDelete, path(id), nil, nil, nil)
+}
+
+// Pause saves a sandbox, by its id or name, on the daemon's disk, with its running programs, and
+// stops it. Resume continues it, also after a restart of the daemon. Unsupported: its driver
+// cannot.
+func (c *Client) Pause(ctx context.Context, id string) (wire.Sandbox, error) {
+	var s wire.Sandbox
+	err := c.call(ctx, http.MethodPost, path(id, "pause"), nil, nil, &s)
+	return s, err
+}
+
+// Resume continues a paused sandbox. Gone: its state is damaged.
+func (c *Client) Resume(ctx context.Context, id string) (wire.Sandbox, error) {
+	var s wire.Sandbox
+	err := c.call(ctx, http.MethodPost, path(id, "resume"), nil, nil, &s)
+	return s, err
+}
+
+// Fork makes n copies of a sandbox with its running programs. Unsupported: its driver cannot.
+func (c *Client) Fork(ctx context.Context, id string, n int) ([]wire.Sandbox, error) {
+	var l wire.List
+	err := c.call(ctx, http.MethodPost, path(id, "fork"), nil, wire.Fork{Count: n}, &l)
+	return l.Sandboxes, err
 }
 
 // maxEntries is the largest number of entries that Dir returns.

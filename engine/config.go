@@ -57,6 +57,8 @@ func (c Config) complete() (Config, error) {
 	setDefault(&c.ReplayBytes, 1<<20)
 	setDefault(&c.KeepFinished, 64)
 	setDefault(&c.ReadyMemory, 512<<20)
+	setDefault(&c.MaxPaused, 64)
+	setDefault(&c.MaxPausedBytes, 16<<30)
 	if c.MaxSandboxes < 0 {
 		return c, badConfig("max_sandboxes", "must be at least 1")
 	}

@@ -71,6 +71,14 @@ type Config struct {
 	// ReadyMemory bounds the memory of all prestarted sandboxes together, in bytes. The sandboxes of
 	// Template.Min are made even beyond it. Default 512 MiB, <0 only Template.Min.
 	ReadyMemory int64
+	// PausedDir is the directory of paused sandboxes, with mode 0700. No other process may use it. New
+	// removes incomplete states from it. Default: none; Pause is Unsupported.
+	PausedDir string
+	// MaxPaused bounds the paused sandboxes; default 64, <0 no bound. MaxPausedBytes bounds the space
+	// that they take on disk together; default 16 GiB, <0 no bound. More is Exhausted.
+	MaxPaused      int
+	MaxPausedBytes int64
+
 	// Vet, if set, checks the code of a job before it is written to the sandbox. An error refuses the
 	// code. Vet may start programs in the sandbox. Its time counts as setup, which ctx bounds.
 	Vet func(ctx context.Context, s driver.Sandbox, l lang.Language, code string) error

@@ -61,7 +61,7 @@ func (s *Sandbox) exec(c sandbar.Cmd, stdin sandbar.Input, lim sandbar.Limits, s
 	if err != nil {
 		return r, setup, err
 	}
-	r, err = p.supervise()
+	r, err = s.pausedError(p.supervise())
 	if err == nil {
 		s.e.fillEnforced(s.spec, &r)
 	}
@@ -103,6 +103,9 @@ func (s *Sandbox) start(c sandbar.Cmd, stdin sandbar.Input, lim sandbar.Limits, 
 	}, dropProcess)
 	if err != nil {
 		out.close()
+		if s.wasPaused() {
+			return nil, isPaused(s.id)
+		}
 		if !s.live() {
 			return nil, sandbar.Errorf(sandbar.Gone, "sandbox %s was stopped before the program started", s.id)
 		}
@@ -197,7 +200,7 @@ func (s *Sandbox) register(p *Process) {
 
 // follow supervises a program with followers to its end.
 func (s *Sandbox) follow(p *Process, run *program, setup time.Duration) {
-	r, err := run.supervise()
+	r, err := s.pausedError(run.supervise())
 	if err == nil {
 		s.e.fillEnforced(s.spec, &r)
 	}

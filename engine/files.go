@@ -23,7 +23,15 @@ func (f files) counted(call func() error) error {
 		return err
 	}
 	defer release()
-	return call()
+	return f.s.explainGone(call())
+}
+
+// explainGone replaces the error of a call that ended because the sandbox was paused.
+func (s *Sandbox) explainGone(err error) error {
+	if sandbar.CodeOf(err) == sandbar.Gone && s.wasPaused() {
+		return isPaused(s.id)
+	}
+	return err
 }
 
 func (f files) Open(ctx context.Context, path string) (sandbar.File, error) {
@@ -36,7 +44,7 @@ func (f files) Open(ctx context.Context, path string) (sandbar.File, error) {
 		release()
 		return nil, err
 	}
-	held := &heldFile{File: file, release: release, maxSize: f.s.e.cfg.MaxFile}
+	held := &heldFile{File: file, s: f.s, release: release, maxSize: f.s.e.cfg.MaxFile}
 	if size := file.Info().Size; size < 0 || size > held.maxSize {
 		held.Close()
 		return nil, fileTooLarge(path, held.maxSize)
@@ -62,7 +70,7 @@ func (f files) Create(ctx context.Context, path string, opt sandbar.CreateOption
 		release()
 		return nil, err
 	}
-	return heldWriter{w, release}, nil
+	return heldWriter{w, f.s, release}, nil
 }
 
 func (f files) Stat(ctx context.Context, path string) (info sandbar.FileInfo, err error) {
@@ -127,6 +135,7 @@ func (f files) cannot(what, fix string) error {
 // fail, because a file can grow after Open.
 type heldFile struct {
 	sandbar.File
+	s       *Sandbox
 	release func()
 	maxSize int64 // Config.MaxFile
 	at      int64 // the current offset
@@ -147,7 +156,7 @@ func (f *heldFile) Read(p []byte) (int, error) {
 	}
 	n, err := f.File.Read(p[:min(int64(len(p)), left)])
 	f.at += int64(n)
-	return n, err
+	return n, f.s.explainGone(err)
 }
 
 func (f *heldFile) Seek(offset int64, whence int) (int64, error) {
@@ -168,12 +177,13 @@ func (f *heldFile) Unwrap() any { return f.File }
 // heldWriter is a file writer that keeps its sandbox from being idle until Commit or Abort.
 type heldWriter struct {
 	sandbar.FileWriter
+	s       *Sandbox
 	release func()
 }
 
 func (w heldWriter) Commit() error {
 	defer w.release()
-	return w.FileWriter.Commit()
+	return w.s.explainGone(w.FileWriter.Commit())
 }
 
 func (w heldWriter) Abort() {

@@ -23,6 +23,7 @@ type Engine struct {
 	rateLimiters atomic.Pointer[rateLimiters]
 	pools        *pools // nil: no templates
 	interpreters interpreters
+	paused       *pausedStore
 
 	// running counts the work that Shutdown lets end by itself: executions from Admit to their
 	// result, and calls of Exec. work counts everything that Shutdown waits for: that work, every
@@ -61,6 +62,9 @@ func New(c Config) (*Engine, error) {
 		draining: make(chan struct{}), force: make(chan struct{}),
 		giveUp: make(chan struct{}), shutdownDone: make(chan struct{}),
 		executions: map[*Execution]struct{}{}, sandboxes: map[sandbar.ID]*Sandbox{},
+	}
+	if e.paused, err = openPaused(c.PausedDir, c.MaxPaused, c.MaxPausedBytes); err != nil {
+		return nil, err
 	}
 	e.queue = newQueue(c.MaxSandboxes, c.MaxQueue, c.Clients, func() { e.work.add(-1); e.pools.wake() })
 	paces := newRateLimiters(c.Clients, nil)

@@ -3,10 +3,10 @@ package engine
 import (
 	"cmp"
 	"context"
-	"errors"
 	"maps"
 	"math"
 	"net"
+	"os"
 	"slices"
 	"sync"
 	"time"
@@ -30,6 +30,8 @@ type Sandbox struct {
 	ticket  *ticket
 	env     map[string]string // merged into programs' environment if inner was made without it
 	created time.Time
+	began   time.Time     // of its life in this process
+	lived   time.Duration // before it was paused
 
 	ending chan struct{} // closed when the end begins
 	done   chan struct{} // closed when no program can run any more
@@ -37,6 +39,8 @@ type Sandbox struct {
 
 	mu         sync.Mutex
 	closed     bool   // the end has begun
+	pausing    bool   // it is being saved; calls are refused
+	paused     bool   // it has ended because it was paused
 	endReason  string // for messages: "was stopped"
 	lastUsed   time.Time
 	work       int                     // number of activities; the idle timeout applies at 0
@@ -69,9 +73,8 @@ func (e *Engine) Create(ctx context.Context, spec sandbar.Spec) (*Sandbox, error
 		return nil, err
 	}
 	began := time.Now()
-	s := &Sandbox{e: e, id: sandbar.NewID(), spec: spec, ticket: t, created: began, lastUsed: began,
-		ending: make(chan struct{}), done: make(chan struct{}), gone: make(chan struct{}),
-		cancellers: map[*canceller]struct{}{}}
+	s := e.newSandbox(sandbar.NewID(), spec)
+	s.ticket = t
 	if r != nil {
 		s.id, s.inner, s.env = r.id, r.sb, spec.Env
 	} else if err := s.build(ctx); err != nil {
@@ -87,18 +90,20 @@ func (e *Engine) Create(ctx context.Context, spec sandbar.Spec) (*Sandbox, error
 	return s, nil
 }
 
+// newSandbox returns a sandbox that does not exist yet.
+func (e *Engine) newSandbox(id sandbar.ID, spec sandbar.Spec) *Sandbox {
+	now := time.Now()
+	return &Sandbox{e: e, id: id, spec: spec, created: now, began: now, lastUsed: now,
+		ending: make(chan struct{}), done: make(chan struct{}), gone: make(chan struct{}),
+		cancellers: map[*canceller]struct{}{}}
+}
+
 // build makes the sandbox. The end of ctx and the beginning of Shutdown stop it. On error its slot
 // is freed when nothing is left of the sandbox.
 func (s *Sandbox) build(ctx context.Context) (err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	go func() {
-		select {
-		case <-s.e.draining:
-			cancel()
-		case <-ctx.Done():
-		}
-	}()
+	defer s.cancelWhenDraining(cancel)()
 	s.inner, err = bounded(setupTimeout, ctx.Done(), func(ctx context.Context) (driver.Sandbox, error) {
 		return s.e.create(ctx, s.id, s.spec)
 	}, func(sb driver.Sandbox) { s.e.discard(s.id, sb, s.ticket) })
@@ -106,21 +111,32 @@ func (s *Sandbox) build(ctx context.Context) (err error) {
 }
 
 // add registers a sandbox and starts to watch it.
-func (e *Engine) add(s *Sandbox) error {
+func (e *Engine) add(s *Sandbox) error { return e.addAfter(s, nil) }
+
+// addAfter is add after a first step. If the step fails, the sandbox is not registered.
+func (e *Engine) addAfter(s *Sandbox, first func() error) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.closing {
 		return unavailable()
+	}
+	if first != nil {
+		if err := first(); err != nil {
+			return err
+		}
 	}
 	e.sandboxes[s.id] = s
 	go s.watch()
 	return nil
 }
 
-// Get returns a live sandbox. NotFound: there is none with this id.
+// Get returns a live sandbox. NotFound: there is none with this id. Conflict: it is paused.
 func (e *Engine) Get(id sandbar.ID) (*Sandbox, error) {
 	if s := e.find(id); s != nil && s.live() {
 		return s, nil
+	}
+	if err := e.paused.refusal(id); err != nil {
+		return nil, err
 	}
 	return nil, noSandbox(id)
 }
@@ -152,30 +168,51 @@ func (e *Engine) List() []Info {
 	return infos
 }
 
-// Stop kills and removes a sandbox, and waits until nothing is left of it. If the sandbox is
-// already being stopped, Stop waits for the same end. NotFound: the id is unknown. The end of ctx
-// ends only the wait, with Canceled or, for a deadline, Timeout; the removal continues.
+// Stop kills and removes a sandbox, or removes a paused one, and waits until nothing is left of it.
+// If the sandbox is already being stopped, Stop waits for the same end. NotFound: the id is
+// unknown. The end of ctx ends only the wait, with Canceled or, for a deadline, Timeout; the
+// removal continues.
 func (e *Engine) Stop(ctx context.Context, id sandbar.ID) error {
 	s := e.find(id)
 	if s == nil {
-		return noSandbox(id)
+		return e.dropPaused(id)
 	}
 	s.end("was stopped")
 	select {
 	case <-s.gone:
-		return nil
 	default:
-	}
-	select {
-	case <-s.gone:
-		return nil
-	case <-ctx.Done():
-		code := sandbar.Canceled
-		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-			code = sandbar.Timeout
+		select {
+		case <-s.gone:
+		case <-ctx.Done():
+			return sandbar.Errorf(ctxCode(ctx), "sandbox %s is being stopped but is not gone yet: %w", id, context.Cause(ctx))
 		}
-		return sandbar.Errorf(code, "sandbox %s is being stopped but is not gone yet: %w", id, context.Cause(ctx))
 	}
+	if s.wasPaused() { // it was paused before the call
+		return e.dropPaused(id)
+	}
+	return nil
+}
+
+// dropPaused removes a paused sandbox.
+func (e *Engine) dropPaused(id sandbar.ID) error {
+	if _, _, err := e.paused.take(id); err != nil {
+		return err
+	}
+	gone, err := e.paused.hide(id)
+	if err != nil {
+		e.paused.give(id)
+		return err
+	}
+	os.RemoveAll(gone) // on failure the next start removes it
+	e.log.Info("paused sandbox removed", "sandbox", id)
+	return nil
+}
+
+// wasPaused reports whether the sandbox has ended because it was paused.
+func (s *Sandbox) wasPaused() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.paused
 }
 
 // live reports whether the end has not begun.
@@ -221,7 +258,7 @@ func (s *Sandbox) watch() {
 	dead := deadChan(s.inner)
 	var old <-chan time.Time
 	if s.e.cfg.MaxLifetime > 0 {
-		t := time.NewTimer(s.e.cfg.MaxLifetime)
+		t := time.NewTimer(max(s.e.cfg.MaxLifetime-s.lived, 0))
 		defer t.Stop()
 		old = t.C
 	}
@@ -285,7 +322,7 @@ func (s *Sandbox) remove() {
 func (s *Sandbox) hold() (release func(), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed {
+	if s.closed || s.pausing {
 		return nil, s.refusal()
 	}
 	s.work++
@@ -306,7 +343,7 @@ func (s *Sandbox) release() {
 func (s *Sandbox) begin(b *canceller, followed bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed {
+	if s.closed || s.pausing {
 		return s.refusal()
 	}
 	if followed {
@@ -337,8 +374,15 @@ func (s *Sandbox) finish(b *canceller, p *Process, r sandbar.Result, err error) 
 	s.e.work.add(-1)
 }
 
-// refusal is the error of a call after the end has begun.
+// refusal is the error of a call after the end has begun, or while the sandbox is being paused.
+// s.mu is held.
 func (s *Sandbox) refusal() error {
+	switch {
+	case s.paused:
+		return isPaused(s.id)
+	case s.pausing && !s.closed:
+		return &sandbar.Error{Code: sandbar.Conflict, Message: "sandbox " + string(s.id) + " is being paused", Fix: "resume it then: sandbar resume " + string(s.id)}
+	}
 	select {
 	case <-s.done:
 		return sandbar.Errorf(sandbar.Gone, "sandbox %s has ended: it %s", s.id, s.endReason)

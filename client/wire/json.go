@@ -103,7 +103,14 @@ func (a *Amount) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// Sandbox describes a live sandbox.
+// The states of a Sandbox.
+const (
+	StateRunning = "running"
+	StatePaused  = "paused"
+)
+
+// Sandbox describes a sandbox. Running and Enforced are those of a live one, DiskBytes of a paused
+// one.
 type Sandbox struct {
 	ID          sandbar.ID           `json:"id"`
 	UUID        string               `json:"uuid"` // ID as a UUID
@@ -117,9 +124,17 @@ type Sandbox struct {
 	Labels      map[string]string    `json:"labels"`
 	Limits      Limits               `json:"limits"`
 	Enforced    sandbar.Enforcements `json:"enforced"`
+	State       string               `json:"state"`                // StateRunning or StatePaused
+	Paused      time.Time            `json:"paused_at,omitzero"`   // of a paused one
+	DiskBytes   int64                `json:"disk_bytes,omitempty"` // space that a paused one takes on disk
 }
 
-// List is the response to GET /sandboxes.
+// Fork is the body of POST /sandboxes/{id}/fork. The answer is a List of the copies.
+type Fork struct {
+	Count int `json:"count,omitempty"` // 1 to 100; default 1
+}
+
+// List is the response to GET /sandboxes, and to a fork.
 type List struct {
 	Sandboxes []Sandbox `json:"sandboxes"`
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sandbar-dev/sandbar/client/wire"
 	"github.com/sandbar-dev/sandbar/internal/cli"
 )
 
@@ -14,7 +15,7 @@ func (a *app) listCommand() *cobra.Command {
 		Use:     "list",
 		Aliases: []string{"ls"},
 		Short:   "List the sandboxes of a daemon",
-		Long:    "List the sandboxes of a daemon, oldest first; with --json all their properties.\n" + remoteHelp,
+		Long:    "List the sandboxes of a daemon, oldest first; with --json all their properties.\nA paused one is marked; \"sandbar resume\" continues it.\n" + remoteHelp,
 		Example: "  sandbar list\n  sandbar list --json | jq -r '.sandboxes[].id'",
 		Args:    noArgs,
 	}
@@ -42,6 +43,9 @@ func (r *remote) list([]string) error {
 		if s.Name != "" {
 			name = cli.Printable(s.Name)
 		}
+		if s.State == wire.StatePaused {
+			name += " (paused)"
+		}
 		if _, err := fmt.Fprintf(r.app.stdout, row, s.ID, cli.Printable(s.Image), max(0, int64(time.Since(s.Created).Seconds())), name); err != nil {
 			return err
 		}
@@ -55,7 +59,7 @@ func (a *app) stopCommand() *cobra.Command {
 		Aliases: []string{"rm"},
 		Short:   "Stop and remove sandboxes of a daemon",
 		Long: `Kill all processes of sandboxes of a daemon, remove the sandboxes, and wait until
-that is done. ID is a sandbox's id, as sb_... or as a UUID, or its name.
+that is done. The state of a paused sandbox is removed from the disk. ID is a sandbox's id, as sb_... or as a UUID, or its name.
 ` + remoteHelp,
 		Example:           "  sandbar stop $id\n  sandbar list --json | jq -r '.sandboxes[].id' | xargs sandbar stop",
 		ValidArgsFunction: a.sandboxIDs,

@@ -88,6 +88,11 @@ func TestRemoteLifecycle(t *testing.T) {
 			made.Limits.Memory != wantMemory {
 			t.Errorf("%+v, %v", made, err)
 		}
+		p.expect(1, ``, `sandbar: the driver "(native|local)" cannot save a sandbox, so it can neither be paused nor forked \(.*driver vm.*\)\n`, "pause", "box")
+		p.expect(1, ``, `sandbar: the driver .*`, "fork", "box", "-n", "2")
+		p.expect(2, ``, `sandbar: --count: 0 is out of range \(allowed: 1 to 100\)\n.*`, "fork", "box", "-n", "0")
+		p.expect(1, ``, `sandbar: sandbox `+id+` is not paused.*`, "resume", "box")
+		p.expect(1, ``, `sandbar: there is no sandbox "nobody" .*`, "resume", "nobody")
 		p.expect(1, `stopped `+string(made.ID)+`\n`, `sandbar: there is no sandbox "nobody" \(.sandbar list. lists the sandboxes\)\n`, "stop", "nobody", string(made.ID))
 		p.expect(0, `stopped box\n`, ``, "rm", "box")
 		p.expect(0, `SANDBOX_ID[^\n]*\n`, ``, "list")

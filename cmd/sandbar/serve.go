@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -28,6 +29,7 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/server/config"
 	"github.com/sandbar-dev/sandbar/internal/server/httpd"
 	"github.com/sandbar-dev/sandbar/internal/server/platform"
+	"github.com/sandbar-dev/sandbar/internal/wasm/cachedir"
 )
 
 var serveSettings = []setting{
@@ -130,7 +132,13 @@ func (a *app) serve(cfg *config.Config, load func() (*config.Config, error)) err
 	if err != nil {
 		return errors.Join(err, d.Close())
 	}
+	pausedDir, unlock, err := openPausedDir(cfg, d, log)
+	if err != nil {
+		return errors.Join(err, d.Close())
+	}
+	defer unlock()
 	e, err := a.newEngine(cfg, d, log, func(c *engine.Config) {
+		c.PausedDir, c.MaxPaused, c.MaxPausedBytes = pausedDir, int(cfg.Paused.Max), cfg.Paused.MaxBytes
 		c.Observe, c.Clients = metrics.Observe, clientLimits(cfg)
 		c.CheckLanguages = true
 		c.Templates, c.ReadyMemory = templates(cfg, c.Languages, caps), cfg.TemplatesMemory
@@ -169,6 +177,39 @@ func (a *app) serve(cfg *config.Config, load func() (*config.Config, error)) err
 		p.reload.servers = append(p.reload.servers, iiiListener.http)
 	}
 	return p.run()
+}
+
+// openPausedDir opens the directory of paused sandboxes, and locks it for this process. dir is ""
+// if no driver can pause, if another process has the lock, or if the default directory cannot be
+// used.
+func openPausedDir(cfg *config.Config, ds platform.Drivers, log *slog.Logger) (dir string, unlock func(), err error) {
+	able := slices.ContainsFunc(ds.All(), func(d driver.Driver) bool { _, ok := driver.As[driver.Restorer](d); return ok })
+	if dir = cfg.PausedDir(); dir == "" || !able {
+		return "", func() {}, nil
+	}
+	if cfg.Paused.Dir == "" {
+		err = config.PrivateDir(cfg.StateDir, "state_dir")
+	}
+	if err == nil {
+		err = config.PrivateDir(dir, "paused.dir")
+	}
+	if err == nil {
+		now, cancel := context.WithCancel(context.Background())
+		cancel() // do not wait
+		unlock, err = cachedir.Lock(now, dir)
+	}
+	switch {
+	case err == nil:
+		return dir, unlock, nil
+	case errors.Is(err, context.Canceled):
+		err = &sandbar.Error{Code: sandbar.Conflict, Field: "paused.dir", Message: "another daemon uses the directory of paused sandboxes " + sandbar.Quote(dir, 200),
+			Fix: "give each daemon its own state_dir or paused.dir"}
+	}
+	if cfg.Paused.Dir != "" {
+		return "", nil, err
+	}
+	log.Warn("sandboxes cannot be paused", "error", err)
+	return "", func() {}, nil
 }
 
 // checkNetwork returns Unsupported if fathom.network is set and the driver has no outbound network.

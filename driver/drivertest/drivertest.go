@@ -97,6 +97,7 @@ func groups() []group {
 		{name: "files", cases: fileCases()},
 		{name: "dial", cases: dialCases()},
 		{name: "outbound", cases: outboundCases()},
+		{name: "saves", cases: saveCases()},
 		{name: "races", cases: raceCases()},
 		{name: "daemon", cases: daemonCases()},
 		{name: "escape", cases: escapeCases()},

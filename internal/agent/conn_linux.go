@@ -20,6 +20,7 @@ type conn struct {
 
 	mu     sync.Mutex // guards writing
 	buffer []byte     // the encoded frame being written; kept to reuse its memory
+	least  uint32     // frames with a smaller id are for a former host, and are dropped
 }
 
 // openConn returns the connection of a mode.
@@ -178,6 +179,14 @@ func (l *conn) readFull(b []byte) error {
 func (l *conn) write(f wire.Frame) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	return l.writeLocked(f)
+}
+
+// writeLocked is write for a caller that holds mu.
+func (l *conn) writeLocked(f wire.Frame) error {
+	if f.ID < l.least {
+		return nil
+	}
 	l.buffer = wire.AppendHeader(l.buffer[:0], wire.Header{
 		Length: uint32(len(f.Payload)), Type: f.Type, FDs: uint8(len(f.FDs)), ID: f.ID})
 	if len(f.Payload) > l.maxCopied() && len(f.FDs) == 0 {

@@ -147,6 +147,12 @@ func (a *agent) dispatch(f wire.Frame) error {
 		return a.onClock(f)
 	case wire.TypeRenew:
 		return a.onRenew(f)
+	case wire.TypeSuspend:
+		return a.onSuspend(f)
+	case wire.TypeResume:
+		return a.onResume(f)
+	case wire.TypeContinue:
+		return a.onContinue(f)
 	case wire.TypeData, wire.TypeCredit, wire.TypeClose:
 		return a.onStream(f)
 	}

@@ -23,6 +23,7 @@ type agent struct {
 	bootID       int    // of coverBootID, 0 before it
 	capabilities uint64 // of programs, if wholeMachine
 	programs     programCgroup
+	held, frozen bool // see onSuspend; only the frame-reader goroutine uses them
 	// boundFirstRequest makes serve give up if the host sends nothing within firstRequestTimeout.
 	boundFirstRequest bool
 

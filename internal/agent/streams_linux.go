@@ -36,6 +36,7 @@ type streams struct {
 	unacknowledged int
 	inputClosed    bool // the host has closed channelIn
 	openOutputs    int  // outputs that have not ended
+	abandoned      bool // the host is gone: output is read and dropped
 }
 
 // maxData is the most output in one frame, in bytes. The frame fits in one write to the port of a
@@ -251,11 +252,14 @@ func (s *streams) readOutput(ch uint8, f *os.File, b []byte) (n int, err error) 
 func (s *streams) takeCredit(ch uint8, max int) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for s.credit[ch] == 0 {
+	for s.credit[ch] == 0 && !s.abandoned {
 		s.changed.Wait()
 	}
 	if s.credit[ch] < 0 {
 		return 0
+	}
+	if s.abandoned {
+		return max
 	}
 	n := min(max, s.credit[ch])
 	s.credit[ch] -= n
@@ -266,7 +270,7 @@ func (s *streams) takeCredit(ch uint8, max int) int {
 func (s *streams) addCredit(ch uint8, n int) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.credit[ch] >= 0 {
+	if s.credit[ch] >= 0 && !s.abandoned {
 		if s.credit[ch] += n; s.credit[ch] > wire.Window {
 			return unix.EPROTO
 		}
@@ -350,6 +354,9 @@ func (a *agent) register(s *streams) {
 	a.chanMu.Lock()
 	a.channels[s.id] = s
 	a.chanMu.Unlock()
+	if a.conn.isStale(s.id) { // asked for before Suspend, and made after Resume
+		s.abandon()
+	}
 }
 
 // onDial connects to a port on the sandbox's loopback.

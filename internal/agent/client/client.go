@@ -48,8 +48,10 @@ type Options struct {
 	// file's name (signal(7), SA_RESTART). StartBlocked needs that.
 	Blocks bool
 	// Restored: the agent is in a machine that was restored from a snapshot, and has sent its Hello
-	// before. It has no request in progress.
+	// before. It has no request in progress, or those of a host that is gone.
 	Restored bool
+	// FirstID, if not 0, is the id of the first request; see Suspend.
+	FirstID uint32
 }
 
 // Usage has the kernel's counters of a sandbox since its creation.
@@ -131,7 +133,11 @@ func New(ctx context.Context, conn net.Conn, opt Options) (*Sandbox, error) {
 	slots := func() chan struct{} { return make(chan struct{}, maxPending) }
 	work, rest := slots(), slots()
 	s.slots = map[wire.Type]chan struct{}{wire.TypeStart: slots(), wire.TypeKill: slots(), wire.TypeFS: work, wire.TypeDial: work,
-		wire.TypeSetup: rest, wire.TypeAdoptAttrs: rest, wire.TypeAdopt: rest, wire.TypeRelease: work, wire.TypeRenew: rest}
+		wire.TypeSetup: rest, wire.TypeAdoptAttrs: rest, wire.TypeAdopt: rest, wire.TypeRelease: work, wire.TypeRenew: rest,
+		wire.TypeSuspend: rest, wire.TypeResume: rest}
+	if opt.FirstID > 0 {
+		s.lastID = opt.FirstID - 1
+	}
 	if !opt.Restored {
 		if err := s.hello(ctx); err != nil {
 			conn.Close()
@@ -271,6 +277,11 @@ func (s *Sandbox) send(ctx context.Context, f wire.Frame) error {
 	case <-ctx.Done():
 		return sandbar.Errorf(ctxCode(ctx), "waiting for the sandbox: %w", ctx.Err())
 	}
+	return s.write(f)
+}
+
+// write writes one frame. The caller holds writing.
+func (s *Sandbox) write(f wire.Frame) error {
 	s.out = wire.AppendHeader(s.out[:0], wire.Header{
 		Length: uint32(len(f.Payload)), Type: f.Type, FDs: uint8(len(f.FDs)), ID: f.ID})
 	s.out = append(s.out, f.Payload...)

@@ -20,7 +20,7 @@ func (s *Sandbox) Renew(ctx context.Context, r wire.Renew) error {
 	}
 	present := r.Time == 0
 	if present {
-		r.Time = time.Now().UnixNano()
+		r.Time = wallClock()
 	}
 	answer, err := s.request(ctx, wire.TypeRenew, r.Append(nil), nil, &call{})
 	if err != nil {
@@ -32,6 +32,14 @@ func (s *Sandbox) Renew(ctx context.Context, r wire.Renew) error {
 	if !present {
 		return nil
 	}
-	clock := wire.Clock{Time: time.Now().UnixNano()}
-	return s.send(ctx, wire.Frame{Type: wire.TypeClock, Payload: clock.Append(nil)})
+	return s.send(ctx, clockFrame(wire.TypeClock))
+}
+
+// wallClock is the present time for a guest, in nanoseconds since 1970.
+func wallClock() int64 { return time.Now().UnixNano() }
+
+// clockFrame returns a frame with the present time.
+func clockFrame(t wire.Type) wire.Frame {
+	clock := wire.Clock{Time: wallClock()}
+	return wire.Frame{Type: t, Payload: clock.Append(nil)}
 }

@@ -24,7 +24,8 @@
 // Start has a Started. One Exited with the same id follows, and then the id is free. Signal has no
 // answer. Kill names a program by its tag, even if the program has ended; the answer follows when
 // no process that the program started is left. Clock has no answer, Renew has a Reply; only an
-// agent of a whole machine accepts them.
+// agent of a whole machine accepts them. Suspend, Resume and Continue are also for whole machines;
+// see type Resume.
 //
 // The host can also put a process into the sandbox itself. AdoptAttrs asks for the tag, limits and
 // Landlock ruleset which that process must take on. When the process is a child of the agent, Adopt
@@ -63,7 +64,8 @@ package wire
 //	15 2026-11  FSHold is FSBlock; Release takes the place of FSHeld and FSRelease
 //	16 2026-11  Renew; Monitor; Setup has Capabilities; Watchdog of Exited is OutOfMemory; a machine
 //	            has a second Setup
-const Generation = 16
+//	17 2026-11  Suspend, Resume and Continue
+const Generation = 17
 
 // Bounds of a frame and of a channel.
 const (
@@ -95,8 +97,11 @@ const (
 	TypeAdopt      Type = 15 // host: Adopt
 	TypeClock      Type = 16 // host: Clock
 	// TypeRelease is a request of the host: Release.
-	TypeRelease Type = 17
-	TypeRenew   Type = 18 // host: Renew
+	TypeRelease  Type = 17
+	TypeRenew    Type = 18 // host: Renew
+	TypeSuspend  Type = 19 // host: nothing
+	TypeResume   Type = 20 // host: Resume
+	TypeContinue Type = 21 // host: Clock
 )
 
 // Frame is one frame. Payload belongs to the receiver.
@@ -134,7 +139,7 @@ func ParseHeader(b []byte) (Header, error) {
 		return Header{}, errShort
 	case h.Length > MaxPayload:
 		return Header{}, errTooLong
-	case h.FDs > MaxFDs || zero != 0 || h.Type < TypeHello || h.Type > TypeRenew:
+	case h.FDs > MaxFDs || zero != 0 || h.Type < TypeHello || h.Type > TypeContinue:
 		return Header{}, errHeader
 	}
 	return h, nil

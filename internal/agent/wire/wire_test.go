@@ -33,7 +33,8 @@ func samples() map[string][2]message {
 		"adopt":   {&Adopt{PID: 1 << 30, Tag: 5}, &Adopt{}},
 		"launch": {&Launch{Args: []string{"python3"}, Env: []string{"A=b"}, Dir: "/tmp", Namespaces: 6, UID: 1, GID: 2,
 			Rlimits: []Rlimit{{Resource: 4, Soft: 1, Hard: 1}}, Seccomp: []byte{1, 2}, Score: "600"}, &Launch{}},
-		"clock": {&Clock{Time: -1 << 40}, &Clock{}},
+		"clock":  {&Clock{Time: -1 << 40}, &Clock{}},
+		"resume": {&Resume{FirstID: 1 << 30, Renew: Renew{Seed: [SeedSize]byte{1}, Time: 1, Hostname: "sandbox", MachineID: "0123456789abcdef0123456789abcdef"}}, &Resume{}},
 		"renew": {&Renew{Seed: [SeedSize]byte{0: 1, SeedSize - 1: 2}, Time: 1 << 60, Hostname: "sandbox-1.Example",
 			MachineID: "0123456789abcdef0123456789abcdef"}, &Renew{}},
 		"dial": {&Dial{Port: 65535}, &Dial{}},
@@ -126,7 +127,7 @@ func TestHeader(t *testing.T) {
 	for name, h := range map[string]Header{
 		"too long":     {Length: MaxPayload + 1, Type: TypeHello},
 		"no type":      {},
-		"unknown type": {Type: TypeRenew + 1},
+		"unknown type": {Type: TypeContinue + 1},
 		"too many fds": {Type: TypeStart, FDs: MaxFDs + 1},
 	} {
 		if _, err := ParseHeader(AppendHeader(nil, h)); err == nil {

@@ -1,7 +1,7 @@
 // Package faulty is a driver for the tests of the engine and of protocols. Its programs are scripts
-// that it interprets, and tests make it fail, stall and lose sandboxes. It starts no process and
-// touches no file. It works inside a testing/synctest bubble, because it waits only on channels and
-// timers.
+// that it interprets, and tests make it fail, stall and lose sandboxes. It starts no process, and
+// touches no file but those of saved states. It works inside a testing/synctest bubble, because it
+// waits only on channels and timers.
 //
 // # Programs
 //
@@ -90,6 +90,11 @@ type Driver struct {
 	Bare bool
 	// NoFiles makes every file operation fail with Unsupported.
 	NoFiles bool
+	// Saves: sandboxes implement driver.Saver. A state has the files of a sandbox, not its programs.
+	Saves bool
+	// OnSave is called when a state is complete but for Commit; OnRestore before a sandbox is
+	// restored.
+	OnSave, OnRestore Hook
 
 	verbs map[string]verb
 
@@ -197,8 +202,11 @@ func (d *Driver) Create(ctx context.Context, id sandbar.ID, s sandbar.Spec) (dri
 		b.destroy()
 		return nil, err
 	}
-	if d.Bare {
+	switch {
+	case d.Bare:
 		return b, nil
+	case d.Saves:
+		return savingSandbox{fullSandbox{b}}, nil
 	}
 	return fullSandbox{b}, nil
 }

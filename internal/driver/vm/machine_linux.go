@@ -44,8 +44,9 @@ const (
 // resources are the resources of one machine on the host. Init is the monitor.
 type resources struct {
 	sandboxes.Resources
-	d  *Driver
-	vm monitor.VM
+	d     *Driver
+	vm    monitor.VM
+	saves *savable // nil for a machine that boots
 }
 
 var _ monitor.Launcher = (*resources)(nil)
@@ -66,6 +67,7 @@ func (r *resources) prepare(memory int64, l sandbar.Limits) error {
 
 // closeVM closes the connections to the monitor, which has ended.
 func (r *resources) closeVM() error {
+	r.saves.close()
 	if r.vm == nil {
 		return nil
 	}
@@ -254,9 +256,6 @@ func (p *prefixed) Read(b []byte) (int, error) { return p.r.Read(b) }
 
 // restore makes a sandbox from a template.
 func (r *resources) restore(ctx context.Context, t *template, s sandbar.Spec) (driver.Sandbox, error) {
-	if err := r.prepare(t.kind.machineMemory(), s.Limits); err != nil {
-		return nil, err
-	}
 	snapshot, err := t.open()
 	if err != nil {
 		return nil, sandbar.Errorf(sandbar.Unavailable, "opening a snapshot: %w", err)
@@ -267,19 +266,14 @@ func (r *resources) restore(ctx context.Context, t *template, s sandbar.Spec) (d
 		return nil, sandbar.Errorf(sandbar.Unavailable, "opening the root of a machine: %w", err)
 	}
 	defer root.Close()
-	vm, err := r.d.monitor.Restore(ctx, r, t.kind.machine(machineName(r.d.Owner, r.ID), root), snapshot)
+	box, err := r.start(ctx, t.kind, root, snapshot, s.Limits, 0)
 	if err != nil {
 		return nil, err
 	}
-	r.vm = vm
-	if r.Group != nil {
-		if now, err := r.Group.Stats(); err == nil {
-			r.Baseline = now.MemoryCurrent
-		}
-	}
-	box, err := client.New(ctx, vm.Agent(), client.Options{Destroy: r.Destroy, Usage: r.Usage(), Enforced: r.d.Facts.Enforced, UsageOnly: true, Restored: true})
+	r.saves.machineID = hostenv.NewMachineID()
+	own, err := r.renewal()
 	if err == nil {
-		err = r.renew(ctx, box)
+		err = box.Renew(ctx, own)
 	}
 	if err == nil {
 		_, _, err = box.Setup(ctx, limits(t.kind, s))
@@ -287,16 +281,40 @@ func (r *resources) restore(ctx context.Context, t *template, s sandbar.Spec) (d
 	if err != nil {
 		return nil, r.ended("a restored machine does not answer", err)
 	}
-	return &sandbox{box}, nil
+	return &sandbox{box, r}, nil
 }
 
-// renew gives a restored machine what no other machine of its snapshot has.
-func (r *resources) renew(ctx context.Context, box *client.Sandbox) error {
-	own := wire.Renew{Hostname: "sandbar", MachineID: hostenv.NewMachineID()}
-	if _, err := rand.Read(own.Seed[:]); err != nil {
-		return sandbar.Errorf(sandbar.Internal, "making a seed: %w", err)
+// start starts the machine of a snapshot. firstID is client.Options.FirstID. The caller keeps the
+// files.
+func (r *resources) start(ctx context.Context, k kind, root *os.File, snapshot monitor.Snapshot, l sandbar.Limits, firstID uint32) (box *client.Sandbox, err error) {
+	if err := r.prepare(k.machineMemory(), l); err != nil {
+		return nil, err
 	}
-	return box.Renew(ctx, own)
+	if r.saves, err = newSavable(k, snapshot.RAM, root); err != nil {
+		return nil, err
+	}
+	m := k.machine(machineName(r.d.Owner, r.ID), root)
+	m.Spare = r.saves.devices
+	if r.vm, err = r.d.monitor.Restore(ctx, r, m, snapshot); err != nil {
+		r.vm = nil // and not an interface of a nil pointer
+		return nil, err
+	}
+	if r.Group != nil {
+		if now, err := r.Group.Stats(); err == nil {
+			r.Baseline = now.MemoryCurrent
+		}
+	}
+	return client.New(ctx, r.vm.Agent(), client.Options{Destroy: r.Destroy, Usage: r.Usage(), Enforced: r.d.Facts.Enforced, UsageOnly: true,
+		Restored: true, FirstID: firstID})
+}
+
+// renewal is what no other machine of the snapshot has.
+func (r *resources) renewal() (wire.Renew, error) {
+	own := wire.Renew{Hostname: "sandbar", MachineID: r.saves.machineID}
+	if _, err := rand.Read(own.Seed[:]); err != nil {
+		return own, sandbar.Errorf(sandbar.Internal, "making a seed: %w", err)
+	}
+	return own, nil
 }
 
 // limits returns the Setup of a restored machine: environment and limits of its programs.
@@ -315,7 +333,10 @@ func limits(k kind, s sandbar.Spec) *wire.Setup {
 }
 
 // sandbox is a machine.
-type sandbox struct{ *client.Sandbox }
+type sandbox struct {
+	*client.Sandbox
+	r *resources
+}
 
 var (
 	_ driver.Sandbox       = (*sandbox)(nil)

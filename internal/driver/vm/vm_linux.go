@@ -294,14 +294,19 @@ func (d *Driver) kind(ctx context.Context, s sandbar.Spec) (kind, error) {
 	case d.monitor.Facts().Accelerator == qemu.TCG:
 		processors = 1 // emulated processors cost much to keep consistent
 	}
-	memory := s.Limits.Memory
+	return kind{
+		Root: root.Digest, Host: host, Memory: kindMemory(s.Limits), Processors: processors,
+		Kernel: d.kernel.Digest, Initramfs: d.initSum, Cmdline: guest.Cmdline(guest.Boot{}), Monitor: d.monitor.Facts(), rootPath: root.Path,
+	}, nil
+}
+
+// kindMemory is the memory of a sandbox's programs, in bytes.
+func kindMemory(l sandbar.Limits) int64 {
+	memory := l.Memory
 	if memory <= 0 {
 		memory = DefaultMemory
 	}
-	return kind{
-		Root: root.Digest, Host: host, Memory: (memory + 1<<20 - 1) &^ (1<<20 - 1), Processors: processors,
-		Kernel: d.kernel.Digest, Initramfs: d.initSum, Cmdline: guest.Cmdline(guest.Boot{}), Monitor: d.monitor.Facts(), rootPath: root.Path,
-	}, nil
+	return (memory + 1<<20 - 1) &^ (1<<20 - 1)
 }
 
 // root returns the root of an image, and whether it is the image "host". It builds the root if the

@@ -3,9 +3,12 @@
 // planes that create sandboxes for others.
 //
 //	POST   /sandboxes                    create one (wire.Create): 201 and wire.Sandbox
-//	GET    /sandboxes                    all live ones (wire.List)
+//	GET    /sandboxes                    all live and paused ones (wire.List)
 //	GET    /sandboxes/{id}               one (wire.Sandbox)
 //	DELETE /sandboxes/{id}               remove one: 204 when nothing of it is left
+//	POST   /sandboxes/{id}/pause         save one on disk and stop it (wire.Sandbox)
+//	POST   /sandboxes/{id}/resume        continue a paused one (wire.Sandbox)
+//	POST   /sandboxes/{id}/fork          copy a running one (wire.Fork): 201 and wire.List
 //	GET    /sandboxes/{id}/dir?path=     a page of a directory (wire.Dir); after= for the next
 //	GET    /sandboxes/{id}/exec          Upgrade: sandbar-exec; one command, in frames (package wire)
 //	GET    /sandboxes/{id}/ports/{port}  Upgrade: tcp; a connection to a port inside

@@ -31,7 +31,7 @@ func (o origin) describe(i engine.Info, operatorsIdle time.Duration) wire.Sandbo
 		labels = map[string]string{}
 	}
 	return wire.Sandbox{ID: i.ID, UUID: i.ID.UUID(), Name: i.Spec.Name, Image: i.Spec.Image, Driver: i.Spec.Driver, Created: i.Created.UTC(), LastUsed: i.LastUsed.UTC(), IdleTimeout: wire.Seconds(idle),
-		Running: i.Running, Labels: labels, Limits: wire.LimitsOf(i.Spec.Limits), Enforced: i.Enforced}
+		Running: i.Running, Labels: labels, Limits: wire.LimitsOf(i.Spec.Limits), Enforced: i.Enforced, State: wire.StateRunning}
 }
 
 // entry is a sandbox known to the server, with the resources that the server has for it.
@@ -87,7 +87,7 @@ func (e *entry) watch() {
 		}
 	}
 	e.close()
-	e.server.forget(e.sandbox.ID())
+	e.server.forget(e)
 }
 
 // idleFor returns the time of the next check, or 0 if the sandbox has been idle for too long. It

@@ -45,6 +45,7 @@ type rig struct {
 	engine *engine.Engine
 	server *Server
 	addr   string
+	paused string // the directory of paused sandboxes
 
 	mu        sync.Mutex
 	executors []*fakeExecutor
@@ -52,13 +53,13 @@ type rig struct {
 
 func newRig(t testing.TB, o Options, d driver.Driver) *rig {
 	t.Helper()
-	r := &rig{t: t}
+	r := &rig{t: t, paused: t.TempDir()}
 	if d == nil {
 		r.driver = faulty.New()
 		d = r.driver
 	}
 	var err error
-	c := engine.Config{Driver: d, AllowDegraded: true, Clients: map[string]engine.ClientLimits{hasty: {Rate: 0.001, Burst: 1}}}
+	c := engine.Config{Driver: d, AllowDegraded: true, PausedDir: r.paused, Clients: map[string]engine.ClientLimits{hasty: {Rate: 0.001, Burst: 1}}}
 	if r.engine, err = engine.New(c); err != nil {
 		t.Fatal(err)
 	}

@@ -21,6 +21,9 @@ const (
 	port                   // /sandboxes/{id}/ports/{port}
 	executor               // /sandboxes/{id}/executor/…, /koyeb-sandbox/…
 	web                    // /r/{id}/…
+	pause                  // /sandboxes/{id}/pause
+	resume                 // /sandboxes/{id}/resume
+	fork                   // /sandboxes/{id}/fork
 )
 
 // inside reports whether the path leads into a sandbox, so that the sandbox's own secret allows it.
@@ -80,6 +83,15 @@ func routeSandbox(r *http.Request) (target, bool) {
 		return t, true
 	case parts[3] == "exec" && len(parts) == 4:
 		t.kind = command
+		return t, true
+	case parts[3] == "pause" && len(parts) == 4:
+		t.kind = pause
+		return t, true
+	case parts[3] == "resume" && len(parts) == 4:
+		t.kind = resume
+		return t, true
+	case parts[3] == "fork" && len(parts) == 4:
+		t.kind = fork
 		return t, true
 	}
 	return target{}, false

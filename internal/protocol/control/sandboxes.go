@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/sandbar-dev/sandbar"
@@ -34,6 +35,10 @@ func (s *Server) list(w http.ResponseWriter) {
 		}
 		all.Sandboxes = append(all.Sandboxes, o.describe(info, s.options.IdleTimeout))
 	}
+	for _, p := range s.engine.Paused() {
+		all.Sandboxes = append(all.Sandboxes, s.describePaused(p))
+	}
+	slices.SortStableFunc(all.Sandboxes, func(a, b wire.Sandbox) int { return a.Created.Compare(b.Created) })
 	answer(w, http.StatusOK, all)
 }
 

@@ -70,11 +70,15 @@ type Server struct {
 	mu      sync.Mutex
 	closing bool // also guards Add of the groups
 	entries map[sandbar.ID]*entry
+	// resuming are the origins of sandboxes whose resumption is in progress: another request can find
+	// such a sandbox first.
+	resuming map[sandbar.ID]origin
 }
 
 // New returns a Server of the sandboxes of e.
 func New(e *engine.Engine, o Options) *Server {
-	s := &Server{engine: e, options: o.withDefaults(), entries: map[sandbar.ID]*entry{}}
+	s := &Server{engine: e, options: o.withDefaults(), entries: map[sandbar.ID]*entry{},
+		resuming: map[sandbar.ID]origin{}}
 	s.all, s.cut = context.WithCancel(context.Background())
 	s.patient, s.hurry = context.WithCancel(s.all)
 	return s
@@ -106,6 +110,14 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if t.kind == single && r.Method == http.MethodDelete {
 		s.remove(w, r, t.key)
+		return
+	}
+	if p, ok := s.paused(t.key); ok && t.kind == single && r.Method == http.MethodGet {
+		answer(w, http.StatusOK, s.describePaused(p))
+		return
+	}
+	if t.kind == pause || t.kind == resume || t.kind == fork {
+		s.serveState(w, r, t)
 		return
 	}
 	e, err := s.find(t.key)
@@ -230,12 +242,17 @@ func (s *Server) find(key string) (*entry, error) {
 	return s.adopt(sandbox, origin{})
 }
 
-// named returns the id of the only live sandbox with a name.
+// named returns the id of the only sandbox with a name, live or paused.
 func (s *Server) named(name string) (sandbar.ID, error) {
 	var found []sandbar.ID
 	for _, i := range s.engine.List() {
 		if i.Spec.Name == name && name != "" {
 			found = append(found, i.ID)
+		}
+	}
+	for _, p := range s.engine.Paused() {
+		if p.Spec.Name == name && name != "" {
+			found = append(found, p.ID)
 		}
 	}
 	switch len(found) {
@@ -274,11 +291,14 @@ func (s *Server) known(id sandbar.ID) *entry {
 func (s *Server) adopt(sandbox *engine.Sandbox, o origin) (*entry, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if e := s.entries[sandbox.ID()]; e != nil {
-		return e, nil
+	if e := s.entries[sandbox.ID()]; e != nil && e.sandbox == sandbox {
+		return e, nil // else it is that of the sandbox before it was paused
 	}
 	if s.closing {
 		return nil, sandbar.Errorf(sandbar.Unavailable, "the daemon is shutting down")
+	}
+	if resumed, ok := s.resuming[sandbox.ID()]; ok {
+		o = resumed
 	}
 	e := newEntry(s, sandbox, o)
 	s.entries[sandbox.ID()] = e
@@ -286,8 +306,10 @@ func (s *Server) adopt(sandbox *engine.Sandbox, o origin) (*entry, error) {
 	return e, nil
 }
 
-func (s *Server) forget(id sandbar.ID) {
+func (s *Server) forget(e *entry) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.entries, id)
+	if id := e.sandbox.ID(); s.entries[id] == e {
+		delete(s.entries, id)
+	}
 }

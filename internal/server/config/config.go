@@ -54,6 +54,7 @@ type Config struct {
 	MaxLifetime  time.Duration // Never for no bound
 	ReplayBytes  int64
 	KeepFinished int64
+	Paused       PausedSandboxes
 
 	Languages []lang.Language // in addition to lang.Default
 
@@ -112,6 +113,20 @@ type Executor struct {
 	Heartbeat      time.Duration
 	StallTimeout   time.Duration
 	MaxConnections int64
+}
+
+// PausedSandboxes is where paused sandboxes are kept, and how many.
+type PausedSandboxes struct {
+	Dir           string // "" unless set; see PausedDir
+	Max, MaxBytes int64
+}
+
+// PausedDir returns the directory of paused sandboxes, "" without a StateDir.
+func (c *Config) PausedDir() string {
+	if c.Paused.Dir != "" || c.StateDir == "" {
+		return c.Paused.Dir
+	}
+	return filepath.Join(c.StateDir, "paused")
 }
 
 // Images is where images are kept and from where they are fetched.

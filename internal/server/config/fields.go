@@ -237,6 +237,14 @@ func (c *Config) lifecycleFields() []field {
 			"Output kept per stream of a followed program, for readers that connect late or again."),
 		measure("keep_finished", &c.KeepFinished, count, bounds[int64]{lo: 1, hi: 10000}, "64",
 			"Finished programs kept per sandbox, with their results and output."),
+		{path: "paused.dir", value: text(&c.Paused.Dir, checkDir), allowed: "an absolute path",
+			instead: "the directory \"paused\" of state_dir",
+			doc: "The directory of paused sandboxes, for one daemon. It must belong to the daemon's user and have mode 0700. " +
+				"A paused sandbox takes as much space as it has used memory."},
+		measure("paused.max", &c.Paused.Max, count, bounds[int64]{lo: 1, hi: 100000}, "64",
+			"Paused sandboxes that the daemon keeps. Beyond it a sandbox cannot be paused."),
+		measure("paused.max_bytes", &c.Paused.MaxBytes, size, bounds[int64]{lo: 1 << 20, hi: maxSize}, "16GiB",
+			"The space on disk of all paused sandboxes together."),
 	}
 }
 

@@ -44,6 +44,8 @@ type Machine struct {
 	Processors int
 	// Root is the read-only disk.
 	Root *os.File
+	// Spare, if set, is an empty file into which SaveDevices can write.
+	Spare *os.File
 }
 
 // Boot is a machine that boots.
@@ -60,6 +62,8 @@ type Boot struct {
 type Snapshot struct {
 	RAM   *os.File // the memory
 	State *os.File // processors and devices
+	// OfDevices: State is of SaveDevices and not of Save.
+	OfDevices bool
 }
 
 // VM is a machine.
@@ -68,6 +72,13 @@ type VM interface {
 	Agent() net.Conn
 	// Save writes the snapshot of a machine that was booted. It stops the machine permanently.
 	Save(ctx context.Context) error
+	// Stop stops the processors of a machine, until Continue. It can fail after it has stopped them.
+	Stop(ctx context.Context) error
+	// Continue lets a stopped machine run.
+	Continue(ctx context.Context) error
+	// SaveDevices writes the state of processors and devices of a stopped machine into
+	// Machine.Spare, and replaces its content. The memory is not part of it.
+	SaveDevices(ctx context.Context) error
 	// Dead is closed when the process has ended.
 	Dead() <-chan struct{}
 	// LastWords is the end of the process's error output, for error messages.

@@ -163,6 +163,9 @@ func (q *QEMU) start(ctx context.Context, l monitor.Launcher, m monitor.Machine,
 	agentFD, qmpFD := inherited.number(theirAgent), inherited.number(theirQMP)
 	ram, root := inherited.add(s.RAM), inherited.add(m.Root)
 	v.state = inherited.add(s.State)
+	if m.Spare != nil {
+		v.spare = inherited.add(m.Spare)
+	}
 	kvm := ""
 	if q.accelerator == KVM {
 		device, err := os.OpenFile("/dev/kvm", os.O_RDWR, 0)
@@ -181,6 +184,9 @@ func (q *QEMU) start(ctx context.Context, l monitor.Launcher, m monitor.Machine,
 		args = append(args, kernel(&inherited)...)
 	} else {
 		args = append(args, "-incoming", "defer")
+		if s.OfDevices {
+			args = append(args, devicesFormat()...)
+		}
 	}
 	err = l.Launch(ctx, monitor.Program{Path: q.path, Args: args, Libraries: q.firmware(), Files: inherited, Stderr: speak})
 	return v, err
@@ -210,6 +216,7 @@ type machine struct {
 	agent  net.Conn
 	stderr *tail
 	state  string // path of the state file in the process
+	spare  string // path of Machine.Spare in the process
 	dead   chan struct{}
 }
 

@@ -1,0 +1,354 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/driver"
+)
+
+const (
+	// saveTimeout bounds saving a sandbox, restoreTimeout restoring one: both read and write all of
+	// its memory.
+	saveTimeout    = 10 * time.Minute
+	restoreTimeout = 10 * time.Minute
+	// maxForks bounds the sandboxes of one Fork.
+	maxForks = 100
+)
+
+// Pause saves a long-lived sandbox on disk, with its files and its programs, and removes it from
+// memory. It frees the slot. The sandbox keeps its id, and Resume continues it, also in another
+// process with the same Config.PausedDir. note is kept with it.
+//
+// Programs of the sandbox go on after Resume, but their callers get Conflict: output and input are
+// cut, and so are transfers and connections. Config.MaxLifetime and idle timeouts do not run while
+// a sandbox is paused.
+//
+// When Pause returns nil, the state is on disk. On an error the sandbox goes on, except Gone.
+// Unsupported: the driver cannot. Exhausted: Config.MaxPaused or MaxPausedBytes is reached, or the
+// disk is full. Conflict: the sandbox is paused already, or is being stopped. The end of ctx ends
+// only the wait, with Canceled or Timeout.
+func (e *Engine) Pause(ctx context.Context, id sandbar.ID, note []byte) error {
+	s, saver, err := e.saver(id)
+	if err != nil {
+		return err
+	}
+	space, release, err := e.paused.reserve()
+	if err != nil {
+		return err
+	}
+	if err := s.beginPause(); err != nil {
+		release()
+		return err
+	}
+	done := make(chan error, 1)
+	go func() {
+		err := s.pause(saver, space, note)
+		release()
+		done <- err
+	}()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return sandbar.Errorf(ctxCode(ctx), "sandbox %s is being paused: %w", id, context.Cause(ctx))
+	}
+}
+
+// ctxCode is the code of an error because of the end of ctx.
+func ctxCode(ctx context.Context) sandbar.Code {
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return sandbar.Timeout
+	}
+	return sandbar.Canceled
+}
+
+// saver returns a live sandbox that can be saved.
+func (e *Engine) saver(id sandbar.ID) (*Sandbox, driver.Saver, error) {
+	s, err := e.Get(id)
+	if err != nil {
+		return nil, nil, err
+	}
+	saver, ok := driver.As[driver.Saver](s.inner)
+	if !ok {
+		return nil, nil, e.cannotSave(s.spec.Driver)
+	}
+	return s, saver, nil
+}
+
+// cannotSave is the error for sandboxes of a driver that cannot save them.
+func (e *Engine) cannotSave(name string) error {
+	var able []string
+	for _, b := range e.backends {
+		if _, ok := driver.As[driver.Restorer](b.driver); ok {
+			able = append(able, b.caps.Name)
+		}
+	}
+	fix := "let the operator allow the driver vm (allowed_drivers), and create the sandbox with it"
+	if len(able) > 0 {
+		fix = "create the sandbox with a driver that can: " + strings.Join(able, ", ")
+	}
+	return &sandbar.Error{Code: sandbar.Unsupported, Field: "driver", Message: "the driver " + sandbar.Quote(name, 40) + " cannot save a sandbox, so it can neither be paused nor forked", Fix: fix}
+}
+
+// beginPause makes calls fail until endPause.
+func (s *Sandbox) beginPause() error {
+	s.e.mu.Lock()
+	defer s.e.mu.Unlock()
+	if s.e.closing {
+		return unavailable()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed || s.pausing {
+		return s.refusal()
+	}
+	s.pausing = true
+	s.work++ // it is not idle
+	s.e.work.add(1)
+	return nil
+}
+
+// pause does the work of Pause after beginPause.
+func (s *Sandbox) pause(saver driver.Saver, space int64, note []byte) error {
+	defer s.e.work.add(-1)
+	began := time.Now()
+	err := s.savePaused(saver, space, note)
+	s.mu.Lock()
+	s.pausing = false
+	s.release()
+	paused := s.paused
+	if paused {
+		s.close("was paused")
+	}
+	s.mu.Unlock()
+	if !paused {
+		s.e.logFailure("sandbox not paused", err, "sandbox", s.id, "took", time.Since(began))
+		return err
+	}
+	<-s.gone
+	s.e.log.Info("sandbox paused", "sandbox", s.id, "took", time.Since(began))
+	return nil
+}
+
+// savePaused stores the sandbox as paused. The beginning of Shutdown stops it.
+func (s *Sandbox) savePaused(saver driver.Saver, space int64, note []byte) error {
+	tmp, state, err := s.e.paused.begin(pausingPrefix)
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(tmp) // it does not exist after commit
+	ctx, cancel := context.WithTimeout(context.Background(), saveTimeout)
+	defer cancel()
+	defer s.cancelWhenDraining(cancel)()
+	return catchPanic(func() error {
+		_, err := saver.Save(ctx, state, driver.SaveOptions{MaxBytes: space, Commit: func(size int64) error {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if s.closed {
+				return s.refusal()
+			}
+			err := s.e.paused.commit(tmp, pausedFile{Lived: s.lived + time.Since(s.began), Env: s.env,
+				Paused: Paused{ID: s.id, Spec: s.spec, Created: s.created, Since: time.Now(), Size: size, Note: note}})
+			s.paused = err == nil
+			return err
+		}})
+		return err
+	})
+}
+
+// cancelWhenDraining calls cancel when Shutdown begins, until release is called.
+func (s *Sandbox) cancelWhenDraining(cancel func()) (release func()) {
+	over := make(chan struct{})
+	go func() {
+		select {
+		case <-s.e.draining:
+			cancel()
+		case <-over:
+		}
+	}()
+	return func() { close(over) }
+}
+
+// pausedError replaces the end of a program that was running when its sandbox was paused.
+func (s *Sandbox) pausedError(r sandbar.Result, err error) (sandbar.Result, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.paused || err == nil && r.Outcome != sandbar.Lost && r.Outcome != sandbar.Cancelled {
+		return r, err
+	}
+	return sandbar.Result{}, &sandbar.Error{Code: sandbar.Conflict, Message: "sandbox " + string(s.id) + " was paused; the program goes on after the sandbox is resumed, without its input and output",
+		Fix: "sandbar resume " + string(s.id)}
+}
+
+// Paused returns the paused sandboxes, oldest first.
+func (e *Engine) Paused() []Paused { return e.paused.list() }
+
+// Resume continues a paused sandbox under its own id. It waits if no slot is free. NotFound: no
+// sandbox with this id is paused. Conflict: it is being resumed or removed. Gone: its state is
+// damaged. Unsupported: this daemon or host cannot use its state. After an error it is still
+// paused.
+func (e *Engine) Resume(ctx context.Context, id sandbar.ID) (*Sandbox, error) {
+	if e.find(id) != nil {
+		return nil, sandbar.Errorf(sandbar.Conflict, "sandbox %s is not paused", id)
+	}
+	p, dir, err := e.paused.take(id)
+	if err != nil {
+		return nil, err
+	}
+	done := false
+	defer func() {
+		if !done {
+			e.paused.give(id)
+		}
+	}()
+	if p.broken != nil {
+		return nil, p.broken
+	}
+	began := time.Now()
+	s := e.newSandbox(id, p.Spec)
+	s.created, s.lived, s.env = p.Created, p.Lived, p.Env
+	if err := e.restore(ctx, s, filepath.Join(dir, pausedState), nil); err != nil {
+		return nil, err
+	}
+	// The state is used up when the sandbox is there: its programs run.
+	var gone string
+	err = e.addAfter(s, func() (err error) { gone, err = e.paused.hide(id); return err })
+	if err != nil {
+		e.discard(id, s.inner, s.ticket)
+		return nil, err
+	}
+	done = true
+	os.RemoveAll(gone) // on failure the next start removes it
+	e.log.Info("sandbox resumed", "sandbox", id, "took", time.Since(began))
+	return s, nil
+}
+
+// restore takes a slot, unless t is one, and makes the sandbox from a state. On an error the slot
+// is free when nothing is left of the sandbox.
+func (e *Engine) restore(ctx context.Context, s *Sandbox, dir string, t *ticket) (err error) {
+	b, err := e.backend(s.spec.Driver)
+	if err != nil {
+		return err
+	}
+	restorer, ok := driver.As[driver.Restorer](b.driver)
+	if !ok {
+		return e.cannotSave(s.spec.Driver)
+	}
+	if t == nil {
+		if t, err = e.takeSlot(ctx, s.spec.Client); err != nil {
+			return err
+		}
+	}
+	s.ticket = t
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer s.cancelWhenDraining(cancel)()
+	s.inner, err = bounded(restoreTimeout, ctx.Done(), func(ctx context.Context) (driver.Sandbox, error) {
+		return restorer.Restore(ctx, s.id, s.spec, dir)
+	}, func(sb driver.Sandbox) { e.discard(s.id, sb, t) })
+	if err != nil {
+		err = explain(err, e.draining)
+		e.logFailure("sandbox not restored", err, "sandbox", s.id)
+	}
+	return err
+}
+
+// takeSlot waits for a slot for a long-lived sandbox.
+func (e *Engine) takeSlot(ctx context.Context, c sandbar.Client) (*ticket, error) {
+	if err := e.rateLimiters.Load().allow(c); err != nil {
+		return nil, err
+	}
+	e.mu.Lock()
+	t, _, err := e.enter(longLived, c, nil)
+	e.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	e.makeRoom(t)
+	return t, e.awaitSlot(t, ctx.Done(), time.Now())
+}
+
+// Fork makes n copies of a long-lived sandbox, with its files and its running programs, 1 to 100.
+// The sandbox itself goes on; calls into it wait while it is saved. The copies have ids of their
+// own and no name. In a copy the programs have no input, their output is dropped, and connections
+// are closed. On an error there is no copy.
+//
+// Unsupported: the driver cannot. Exhausted, Timeout: there are not enough slots.
+func (e *Engine) Fork(ctx context.Context, id sandbar.ID, n int) (forks []*Sandbox, err error) {
+	if n < 1 || n > maxForks {
+		return nil, &sandbar.Error{Code: sandbar.Invalid, Field: "count", Message: "count: " + showNumber(int64(n)) + " is out of range; allowed: 1 to " + showNumber(int64(maxForks))}
+	}
+	source, saver, err := e.saver(id)
+	if err != nil {
+		return nil, err
+	}
+	release, err := source.hold()
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	began := time.Now()
+	defer func() {
+		if err != nil { // of the copies that exist: none was returned
+			for _, s := range forks {
+				e.discard(s.id, s.inner, s.ticket)
+			}
+			forks = nil
+		}
+	}()
+	for range n {
+		s := e.newSandbox(sandbar.NewID(), source.spec)
+		s.spec.Name, s.env = "", source.env
+		if s.ticket, err = e.takeSlot(ctx, s.spec.Client); err != nil {
+			return forks, err
+		}
+		forks = append(forks, s)
+	}
+	if err := e.forkInto(ctx, saver, source.id, forks); err != nil {
+		return forks, err
+	}
+	for i, s := range forks {
+		if err := e.add(s); err != nil {
+			for _, s := range forks[:i] {
+				s.end("was stopped with the platform")
+			}
+			forks = forks[i:]
+			return forks, err
+		}
+	}
+	e.log.Info("sandbox forked", "sandbox", id, "forks", n, "took", time.Since(began))
+	return forks, nil
+}
+
+// forkInto saves a sandbox and restores its state into each fork.
+func (e *Engine) forkInto(ctx context.Context, saver driver.Saver, id sandbar.ID, forks []*Sandbox) error {
+	tmp, state, err := e.paused.begin(forkPrefix)
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(tmp)
+	ctx, cancel := context.WithTimeout(ctx, saveTimeout)
+	defer cancel()
+	defer forks[0].cancelWhenDraining(cancel)()
+	err = catchPanic(func() error {
+		_, err := saver.Save(ctx, state, driver.SaveOptions{})
+		return err
+	})
+	if err != nil {
+		e.logFailure("sandbox not forked", err, "sandbox", id)
+		return err
+	}
+	for _, s := range forks {
+		t := s.ticket
+		if err := e.restore(ctx, s, state, t); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,292 @@
+package engine
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/sandbar-dev/sandbar"
+)
+
+// Paused describes a paused sandbox.
+type Paused struct {
+	ID      sandbar.ID
+	Spec    sandbar.Spec
+	Created time.Time
+	Since   time.Time // when it was paused
+	Size    int64     // space on disk, in bytes
+	Note    []byte    // of Pause
+}
+
+// pausedFile is the description of a paused sandbox on disk.
+type pausedFile struct {
+	Format int
+	Paused
+	Lived time.Duration     // towards Config.MaxLifetime
+	Env   map[string]string // see Sandbox.env
+}
+
+// pausedFormat changes when states are stored differently.
+const pausedFormat = 1
+
+// The files of a paused sandbox, in the directory that has its id as its name.
+const (
+	pausedInfo  = "sandbox.json"
+	pausedState = "state" // of the driver
+)
+
+// The prefixes of directories that are not paused sandboxes: states that are being written, or
+// removed. New removes those that a killed daemon has left.
+const (
+	pausingPrefix = ".new-"
+	gonePrefix    = ".gone-"
+	forkPrefix    = ".fork-"
+)
+
+// pausedEntry is a paused sandbox.
+type pausedEntry struct {
+	pausedFile
+	broken error // why it cannot be resumed
+	busy   bool  // being resumed or removed
+}
+
+// pausedStore has the paused sandboxes of an Engine. Each is a directory, which appears complete by
+// a rename and disappears by another one. So a daemon that is killed at any moment leaves whole
+// ones.
+type pausedStore struct {
+	dir      string // "": there is none
+	maxCount int
+	maxBytes int64
+
+	mu       sync.Mutex
+	all      map[sandbar.ID]*pausedEntry
+	reserved int // sandboxes that are being paused
+}
+
+// openPaused reads a directory, and removes what is incomplete.
+func openPaused(dir string, maxCount int, maxBytes int64) (*pausedStore, error) {
+	s := &pausedStore{dir: dir, maxCount: maxCount, maxBytes: maxBytes, all: map[sandbar.ID]*pausedEntry{}}
+	if dir == "" {
+		return s, nil
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, badConfig("paused_dir", "cannot be read: "+err.Error())
+	}
+	for _, e := range entries {
+		for _, prefix := range []string{pausingPrefix, gonePrefix, forkPrefix} {
+			if strings.HasPrefix(e.Name(), prefix) {
+				if err := os.RemoveAll(filepath.Join(dir, e.Name())); err != nil {
+					return nil, badConfig("paused_dir", "has a leftover that cannot be removed: "+err.Error())
+				}
+			}
+		}
+		if id, err := sandbar.ParseID(e.Name()); err == nil && e.IsDir() {
+			s.all[id] = readPaused(filepath.Join(dir, e.Name()), id)
+		}
+	}
+	return s, nil
+}
+
+// maxPausedInfo bounds a description, in bytes.
+const maxPausedInfo = 4 << 20
+
+// readPaused reads the description of a paused sandbox. One with a damaged description is kept, so
+// that it is listed and can be removed.
+func readPaused(dir string, id sandbar.ID) *pausedEntry {
+	p := &pausedEntry{}
+	b, err := os.ReadFile(filepath.Join(dir, pausedInfo))
+	if err == nil && len(b) > maxPausedInfo {
+		err = errors.New("it is too large")
+	}
+	if err == nil {
+		err = json.Unmarshal(b, &p.pausedFile)
+	}
+	switch {
+	case err != nil:
+		p.broken = &sandbar.Error{Code: sandbar.Gone, Message: "the description of the paused sandbox " + string(id) + " is damaged", Err: err,
+			Fix: "remove it with `sandbar stop`; check the disk of the state directory"}
+	case p.Format != pausedFormat:
+		p.broken = &sandbar.Error{Code: sandbar.Unsupported, Message: "the sandbox " + string(id) + " was paused by another version of Sandbar",
+			Fix: "resume it with that version, or remove it with `sandbar stop`"}
+	case p.ID != id:
+		p.broken = &sandbar.Error{Code: sandbar.Gone, Message: "the description of the paused sandbox " + string(id) + " is that of another one",
+			Fix: "remove it with `sandbar stop`"}
+	}
+	if p.broken != nil {
+		p.pausedFile = pausedFile{Paused: Paused{ID: id}}
+		if info, err := os.Stat(dir); err == nil {
+			p.Created, p.Since = info.ModTime(), info.ModTime()
+		}
+	}
+	return p
+}
+
+// reserve takes a place for one more, and returns the space that it may take. release gives the
+// place back.
+func (s *pausedStore) reserve() (bytes int64, release func(), err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.dir == "" {
+		return 0, nil, &sandbar.Error{Code: sandbar.Unsupported, Message: "this process has no directory for paused sandboxes",
+			Fix: "use a daemon (sandbar serve) that is the only one with its state_dir"}
+	}
+	if n := len(s.all) + s.reserved; s.maxCount > 0 && n >= s.maxCount {
+		e := sandbar.Errorf(sandbar.Exhausted, "there are %d paused sandboxes, which is all that the daemon keeps", n)
+		e.Fix = "resume or remove one, or let the operator raise paused.max"
+		return 0, nil, e
+	}
+	if s.maxBytes > 0 {
+		bytes = s.maxBytes
+		for _, p := range s.all {
+			bytes -= p.Size
+		}
+		if bytes <= 0 {
+			return 0, nil, &sandbar.Error{Code: sandbar.Exhausted, Message: "the paused sandboxes take all space that the daemon gives them",
+				Fix: "resume or remove one, or let the operator raise paused.max_bytes"}
+		}
+	}
+	s.reserved++
+	return bytes, sync.OnceFunc(func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.reserved--
+	}), nil
+}
+
+// begin makes the directory of a state that is not complete yet.
+func (s *pausedStore) begin(prefix string) (tmp, state string, err error) {
+	if tmp, err = os.MkdirTemp(s.dir, prefix); err == nil {
+		state = filepath.Join(tmp, pausedState)
+		err = os.Mkdir(state, 0o700)
+	}
+	if err != nil {
+		os.RemoveAll(tmp)
+		return "", "", sandbar.Errorf(sandbar.Unavailable, "making a directory for a sandbox's state: %w", err)
+	}
+	return tmp, state, nil
+}
+
+// commit completes the directory of begin.
+func (s *pausedStore) commit(tmp string, f pausedFile) error {
+	f.Format = pausedFormat
+	b, err := json.MarshalIndent(f, "", "  ")
+	if err != nil {
+		return err
+	}
+	info, err := os.OpenFile(filepath.Join(tmp, pausedInfo), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = info.Write(append(b, '\n'))
+	if err := errors.Join(err, info.Sync(), info.Close(), syncDir(tmp)); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.all[f.ID] != nil {
+		return sandbar.Errorf(sandbar.Internal, "sandbox %s is paused already", f.ID)
+	}
+	path := filepath.Join(s.dir, string(f.ID))
+	if err := os.Rename(tmp, path); err != nil {
+		return err
+	}
+	if err := syncDir(s.dir); err != nil {
+		return errors.Join(err, os.Rename(path, tmp))
+	}
+	s.all[f.ID] = &pausedEntry{pausedFile: f}
+	return nil
+}
+
+// syncDir brings the names in a directory to disk. Windows cannot.
+func syncDir(dir string) error {
+	if runtime.GOOS == "windows" {
+		return nil
+	}
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// take reserves a paused sandbox for one call. The call ends with give or hide.
+func (s *pausedStore) take(id sandbar.ID) (p pausedEntry, dir string, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	entry := s.all[id]
+	switch {
+	case entry == nil:
+		return p, "", noSandbox(id)
+	case entry.busy:
+		return p, "", sandbar.Errorf(sandbar.Conflict, "sandbox %s is being resumed or removed", id)
+	}
+	entry.busy = true
+	return *entry, filepath.Join(s.dir, string(id)), nil
+}
+
+// give returns a sandbox of take unchanged.
+func (s *pausedStore) give(id sandbar.ID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.all[id].busy = false
+}
+
+// hide ends a sandbox of take. When it returns without an error, the sandbox is not paused in this
+// life of the daemon or in another, and the caller removes the directory gone.
+func (s *pausedStore) hide(id sandbar.ID) (gone string, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	path := filepath.Join(s.dir, string(id))
+	gone = filepath.Join(s.dir, gonePrefix+string(sandbar.NewID()))
+	err = os.Rename(path, gone)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil // someone has removed it by hand
+	} else if err == nil {
+		if err = syncDir(s.dir); err != nil {
+			err = errors.Join(err, os.Rename(gone, path))
+		}
+	}
+	if err != nil {
+		return "", sandbar.Errorf(sandbar.Internal, "removing the state of a paused sandbox: %w", err)
+	}
+	delete(s.all, id)
+	return gone, nil
+}
+
+// refusal returns Conflict if a sandbox is paused.
+func (s *pausedStore) refusal(id sandbar.ID) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.all[id] == nil {
+		return nil
+	}
+	return isPaused(id)
+}
+
+// isPaused is the error of a call that a paused sandbox cannot serve.
+func isPaused(id sandbar.ID) error {
+	return &sandbar.Error{Code: sandbar.Conflict, Message: "sandbox " + string(id) + " is paused", Fix: "resume it first: sandbar resume " + string(id)}
+}
+
+// list returns the paused sandboxes, oldest first.
+func (s *pausedStore) list() []Paused {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := make([]Paused, 0, len(s.all))
+	for _, p := range s.all {
+		all = append(all, p.Paused)
+	}
+	slices.SortFunc(all, func(a, b Paused) int {
+		return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.ID, b.ID))
+	})
+	return all
+}
