@@ -279,24 +279,21 @@ func (r *resources) restore(ctx context.Context, t *template, s sandbar.Spec) (d
 	}
 	box, err := client.New(ctx, vm.Agent(), client.Options{Destroy: r.Destroy, Usage: r.Usage(), Enforced: r.d.Facts.Enforced, UsageOnly: true, Restored: true})
 	if err == nil {
-		err = r.renew(ctx, box)
-	}
-	if err == nil {
-		_, _, err = box.Setup(ctx, limits(t.kind, s))
+		err = r.renew(ctx, box, limits(t.kind, s))
 	}
 	if err != nil {
 		return nil, r.ended("a restored machine does not answer", err)
 	}
-	return &sandbox{box}, nil
+	return &sandbox{Sandbox: box, vm: vm}, nil
 }
 
-// renew gives a restored machine what no other machine of its snapshot has.
-func (r *resources) renew(ctx context.Context, box *client.Sandbox) error {
+// renew gives a restored machine what no other machine of its snapshot has, and its limits.
+func (r *resources) renew(ctx context.Context, box *client.Sandbox, limits *wire.Setup) error {
 	own := wire.Renew{Hostname: "sandbar", MachineID: hostenv.NewMachineID()}
 	if _, err := rand.Read(own.Seed[:]); err != nil {
 		return sandbar.Errorf(sandbar.Internal, "making a seed: %w", err)
 	}
-	return box.Renew(ctx, own)
+	return box.RenewAndSetup(ctx, own, limits)
 }
 
 // limits returns the Setup of a restored machine: environment and limits of its programs.
@@ -315,7 +312,11 @@ func limits(k kind, s sandbar.Spec) *wire.Setup {
 }
 
 // sandbox is a machine.
-type sandbox struct{ *client.Sandbox }
+type sandbox struct {
+	*client.Sandbox
+	vm    monitor.VM
+	rests bool
+}
 
 var (
 	_ driver.Sandbox       = (*sandbox)(nil)

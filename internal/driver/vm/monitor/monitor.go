@@ -68,6 +68,10 @@ type VM interface {
 	Agent() net.Conn
 	// Save writes the snapshot of a machine that was booted. It stops the machine permanently.
 	Save(ctx context.Context) error
+	// Stop stops the processors of the machine, and Continue lets them run again. The machine's
+	// clocks stand still meanwhile.
+	Stop(ctx context.Context) error
+	Continue(ctx context.Context) error
 	// Dead is closed when the process has ended.
 	Dead() <-chan struct{}
 	// LastWords is the end of the process's error output, for error messages.
