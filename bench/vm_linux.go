@@ -206,11 +206,6 @@ func vmFiles(d *machines) (measured, error) {
 	return measured{value: fmt.Sprintf("%.0f MB/s in, %.0f MB/s out, the best of 3", in, out), kept: min(in, out) >= 30}, nil
 }
 
-// zeros is an endless file of zeros.
-type zeros struct{}
-
-func (zeros) Read(b []byte) (int, error) { clear(b); return len(b), nil }
-
 // vmIdle measures ten machines that wait: their memory, and their use of the processor while they
 // run and while they rest.
 func vmIdle(d *machines) (measured, error) {
