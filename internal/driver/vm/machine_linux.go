@@ -167,6 +167,14 @@ func (r *resources) boot(ctx context.Context, k kind, s monitor.Snapshot) error 
 	if err := r.warm(ctx, box, k); err != nil {
 		return err
 	}
+	own, err := renewal()
+	own.Template = true
+	if err == nil {
+		err = box.Renew(ctx, own)
+	}
+	if err != nil {
+		return r.ended("a machine could not be prepared", err)
+	}
 	return vm.Save(ctx)
 }
 
@@ -178,7 +186,13 @@ func (r *resources) warm(ctx context.Context, box *client.Sandbox, k kind) error
 	}
 	setup := &wire.Setup{Dir: sandbar.DefaultDir, Env: k.environment(nil), PIDs: unboundedPIDs,
 		Capabilities: policy.MachineCapabilities(), ProgramSeccomp: filter}
-	if _, _, err := box.Setup(ctx, setup); err != nil {
+	_, _, err = box.Setup(ctx, setup)
+	if err == nil {
+		own := &wire.Setup{Env: setup.Env}
+		k.bounds.change(bounds{}, own)
+		_, _, err = box.Setup(ctx, own)
+	}
+	if err != nil {
 		return r.ended("a machine could not be prepared", err)
 	}
 	p, err := box.Start(ctx, sandbar.Cmd{Args: []string{"sh", "-c", "exec cat /dev/null"}}, driver.Stdio{})
@@ -278,8 +292,12 @@ func (r *resources) restore(ctx context.Context, t *template, s sandbar.Spec) (d
 		}
 	}
 	box, err := client.New(ctx, vm.Agent(), client.Options{Destroy: r.Destroy, Usage: r.Usage(), Enforced: r.d.Facts.Enforced, UsageOnly: true, Restored: true})
+	var own wire.Renew
 	if err == nil {
-		err = r.renew(ctx, box, limits(t.kind, s))
+		own, err = renewal()
+	}
+	if err == nil {
+		err = box.RenewAndSetup(ctx, own, limits(t.kind, s))
 	}
 	if err != nil {
 		return nil, r.ended("a restored machine does not answer", err)
@@ -287,28 +305,23 @@ func (r *resources) restore(ctx context.Context, t *template, s sandbar.Spec) (d
 	return &sandbox{Sandbox: box, vm: vm}, nil
 }
 
-// renew gives a restored machine what no other machine of its snapshot has, and its limits.
-func (r *resources) renew(ctx context.Context, box *client.Sandbox, limits *wire.Setup) error {
-	own := wire.Renew{Hostname: "sandbar", MachineID: hostenv.NewMachineID()}
+// renewal returns what no other machine has.
+func renewal() (own wire.Renew, err error) {
+	own = wire.Renew{Hostname: "sandbar", MachineID: hostenv.NewMachineID()}
 	if _, err := rand.Read(own.Seed[:]); err != nil {
-		return sandbar.Errorf(sandbar.Internal, "making a seed: %w", err)
+		return own, sandbar.Errorf(sandbar.Internal, "making a seed: %w", err)
 	}
-	return box.RenewAndSetup(ctx, own, limits)
+	return own, nil
 }
 
-// limits returns the Setup of a restored machine: environment and limits of its programs.
+// limits returns the Setup that gives a restored machine the environment and the limits of a
+// sandbox, nil if it has them.
 func limits(k kind, s sandbar.Spec) *wire.Setup {
-	setup := &wire.Setup{Env: k.environment(s.Env), PIDs: max(s.Limits.PIDs, 0)}
-	if s.Limits.Files > 0 {
-		n := uint64(s.Limits.Files)
-		setup.Rlimits = []wire.Rlimit{{Resource: policy.RlimitFiles, Soft: n, Hard: n}}
+	setup := &wire.Setup{Env: k.environment(s.Env)}
+	if boundsOf(k.machineMemory(), s.Limits).change(k.bounds, setup) || len(s.Env) > 0 {
+		return setup
 	}
-	if s.Limits.Disk > 0 || s.Limits.Inodes > 0 {
-		// One tmpfs has all writable directories.
-		setup.Mounts = []wire.Mount{{Kind: wire.MountTmpfs, Target: "/tmp", Flags: wire.MountNoSuid | wire.MountNoDev,
-			Size: max(s.Limits.Disk, 0), Inodes: max(s.Limits.Inodes, 0)}}
-	}
-	return setup
+	return nil
 }
 
 // sandbox is a machine.

@@ -37,10 +37,11 @@ type kind struct {
 	Monitor    monitor.Facts `json:"monitor"`
 
 	rootPath string
+	bounds   bounds // of the sandbox for which a snapshot is made
 }
 
 // snapshotFormat changes when snapshots are made or described differently.
-const snapshotFormat = 1
+const snapshotFormat = 2
 
 // key names the snapshot of a kind.
 func (k kind) key() string {
@@ -70,9 +71,10 @@ const (
 
 // snapshotInfo is the content of infoName.
 type snapshotInfo struct {
-	Kind  kind   `json:"kind"`
-	RAM   string `json:"memory"` // digest, see digestFile
-	State string `json:"state"`  // digest
+	Kind   kind   `json:"kind"`
+	Bounds bounds `json:"bounds"`
+	RAM    string `json:"memory"` // digest, see digestFile
+	State  string `json:"state"`  // digest
 }
 
 // unfinishedPrefix begins the names of directories of snapshots that are being written.
@@ -83,7 +85,7 @@ const unusedFor = 30 * 24 * time.Hour
 
 // template is a snapshot whose files this process has compared with their digests.
 type template struct {
-	kind    kind
+	kind    kind // with the bounds that the machine has when it is restored
 	dir     string
 	checked [2]unix.Stat_t // of RAM and state, at the comparison
 }
@@ -245,7 +247,7 @@ func (ts *templates) boot(ctx context.Context, key, dir string, k kind) (err err
 
 // describe completes the directory of a snapshot.
 func describe(dir string, k kind, s monitor.Snapshot) error {
-	info := snapshotInfo{Kind: k}
+	info := snapshotInfo{Kind: k, Bounds: k.bounds}
 	for _, f := range []struct {
 		file *os.File
 		sum  *string
@@ -279,6 +281,7 @@ func checkTemplate(dir string, k kind) (*template, error) {
 	if info.Kind.key() != k.key() {
 		return nil, errors.New("the snapshot is of another kind of machine")
 	}
+	k.bounds = info.Bounds
 	t := &template{kind: k, dir: dir}
 	s, err := t.openFiles()
 	if err != nil {

@@ -298,10 +298,12 @@ func (d *Driver) kind(ctx context.Context, s sandbar.Spec) (kind, error) {
 	if memory <= 0 {
 		memory = DefaultMemory
 	}
-	return kind{
+	k := kind{
 		Root: root.Digest, Host: host, Memory: (memory + 1<<20 - 1) &^ (1<<20 - 1), Processors: processors,
 		Kernel: d.kernel.Digest, Initramfs: d.initSum, Cmdline: guest.Cmdline(guest.Boot{}), Monitor: d.monitor.Facts(), rootPath: root.Path,
-	}, nil
+	}
+	k.bounds = boundsOf(k.machineMemory(), s.Limits)
+	return k, nil
 }
 
 // root returns the root of an image, and whether it is the image "host". It builds the root if the
