@@ -10,8 +10,8 @@ import (
 // new memory costs more than the transfer. The rest of the frame has at most 16 KiB.
 type transfer [maxChunk + 16<<10]byte
 
-// newTransfer returns the memory for a frame of n bytes, nil if a transfer is too large or too small
-// for it. recycle takes it back.
+// newTransfer returns the memory for a frame of n bytes, nil if a transfer is too large or too
+// small for it. recycle takes it back.
 func (l *conn) newTransfer(n int) []byte {
 	if n <= 64<<10 || n > len(transfer{}) {
 		return nil

@@ -23,8 +23,8 @@
 // Kill). The agent answers each with exactly one Reply with that id. The Reply to a successful
 // Start has a Started. One Exited with the same id follows, and then the id is free. Signal has no
 // answer. Kill names a program by its tag, even if the program has ended; the answer follows when
-// no process that the program started is left. Clock has an answer if it has an id, Renew has a Reply; only an
-// agent of a whole machine accepts them.
+// no process that the program started is left. Clock has an answer if it has an id, Renew has a
+// Reply; only an agent of a whole machine accepts them.
 //
 // The host can also put a process into the sandbox itself. AdoptAttrs asks for the tag, limits and
 // Landlock ruleset which that process must take on. When the process is a child of the agent, Adopt

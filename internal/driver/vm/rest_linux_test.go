@@ -12,8 +12,8 @@ import (
 	"github.com/sandbar-dev/sandbar/driver"
 )
 
-// clockOf fails the test unless the machine's clock is right within 10 ms. The bounds are those of a
-// program that prints the time.
+// clockOf fails the test unless the machine's clock is right within 10 ms. The bounds are those of
+// a program that prints the time.
 func clockOf(t *testing.T, box driver.Sandbox) {
 	t.Helper()
 	before := time.Now()
