@@ -50,6 +50,10 @@ type Options struct {
 	// Restored: the agent is in a machine that was restored from a snapshot, and has sent its Hello
 	// before. It has no request in progress.
 	Restored bool
+	// Carried is the program that ran when the machine was saved, if there was one. Its streams are
+	// connected to CarriedStdio.
+	Carried      *Carried
+	CarriedStdio driver.Stdio
 }
 
 // Usage has the kernel's counters of a sandbox since its creation.
@@ -91,6 +95,7 @@ type Sandbox struct {
 
 	slots map[wire.Type]chan struct{} // semaphores of unanswered requests
 
+	carried   *process // of Options.Carried
 	destroyMu sync.Mutex
 	destroyed bool
 	readers   sync.WaitGroup
@@ -134,6 +139,12 @@ func New(ctx context.Context, conn net.Conn, opt Options) (*Sandbox, error) {
 		wire.TypeSetup: rest, wire.TypeAdoptAttrs: rest, wire.TypeAdopt: rest, wire.TypeRelease: work, wire.TypeRenew: rest, wire.TypeClock: rest}
 	if !opt.Restored {
 		if err := s.hello(ctx); err != nil {
+			conn.Close()
+			return nil, err
+		}
+	}
+	if opt.Carried != nil {
+		if err := s.carryOn(*opt.Carried, opt.CarriedStdio); err != nil {
 			conn.Close()
 			return nil, err
 		}

@@ -129,12 +129,13 @@ func (d *Driver) monitorMounts(more []string) []wire.Mount {
 // bootTimeout bounds the boot of a machine up to the agent's first frame, and each step after it.
 const bootTimeout = 3 * time.Minute
 
-// boot boots a machine of a kind and saves it into the files of a snapshot.
-func (r *resources) boot(ctx context.Context, k kind, s monitor.Snapshot) error {
+// boot boots a machine of a kind and saves it into the files of a snapshot. It returns the process
+// of the interpreter, if the kind has one.
+func (r *resources) boot(ctx context.Context, k kind, s monitor.Snapshot) (carried *client.Carried, err error) {
 	ctx, cancel := context.WithTimeout(ctx, bootTimeout)
 	defer cancel()
 	if err := r.prepare(k.machineMemory(), sandbar.Limits{}); err != nil {
-		return err
+		return nil, err
 	}
 	var open []*os.File
 	defer func() {
@@ -145,7 +146,7 @@ func (r *resources) boot(ctx context.Context, k kind, s monitor.Snapshot) error 
 	for _, path := range []string{k.rootPath, r.d.kernel.Vmlinux, r.d.initramfs} {
 		f, err := os.Open(path)
 		if err != nil {
-			return sandbar.Errorf(sandbar.Unavailable, "opening what a machine boots: %w", err)
+			return nil, sandbar.Errorf(sandbar.Unavailable, "opening what a machine boots: %w", err)
 		}
 		open = append(open, f)
 	}
@@ -153,19 +154,26 @@ func (r *resources) boot(ctx context.Context, k kind, s monitor.Snapshot) error 
 		Cmdline: k.Cmdline, Snapshot: s}
 	vm, err := r.d.monitor.Boot(ctx, r, b)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	r.vm = vm
 	conn, err := firstFrame(ctx, vm.Agent())
 	if err != nil {
-		return r.ended("a machine could not boot", err)
+		return nil, r.ended("a machine could not boot", err)
 	}
 	box, err := client.New(ctx, conn, client.Options{Destroy: r.Destroy, Enforced: r.d.Facts.Enforced})
 	if err != nil {
-		return r.ended("a machine could not boot", err)
+		return nil, r.ended("a machine could not boot", err)
 	}
 	if err := r.warm(ctx, box, k); err != nil {
-		return err
+		return nil, err
+	}
+	if k.Interpreter != nil {
+		var end func()
+		if carried, end, err = k.Interpreter.start(ctx, box, r.ID); err != nil {
+			return nil, err
+		}
+		defer end()
 	}
 	own, err := renewal()
 	own.Template = true
@@ -173,9 +181,9 @@ func (r *resources) boot(ctx context.Context, k kind, s monitor.Snapshot) error 
 		err = box.Renew(ctx, own)
 	}
 	if err != nil {
-		return r.ended("a machine could not be prepared", err)
+		return nil, r.ended("a machine could not be prepared", err)
 	}
-	return vm.Save(ctx)
+	return carried, vm.Save(ctx)
 }
 
 // warm sets the agent up and runs programs once, so that restored machines have them in memory.
@@ -266,8 +274,8 @@ type prefixed struct {
 
 func (p *prefixed) Read(b []byte) (int, error) { return p.r.Read(b) }
 
-// restore makes a sandbox from a template.
-func (r *resources) restore(ctx context.Context, t *template, s sandbar.Spec) (driver.Sandbox, error) {
+// restore makes a sandbox from a template. std are the streams of the template's interpreter.
+func (r *resources) restore(ctx context.Context, t *template, s sandbar.Spec, std driver.Stdio) (*sandbox, error) {
 	if err := r.prepare(t.kind.machineMemory(), s.Limits); err != nil {
 		return nil, err
 	}
@@ -291,7 +299,8 @@ func (r *resources) restore(ctx context.Context, t *template, s sandbar.Spec) (d
 			r.Baseline = now.MemoryCurrent
 		}
 	}
-	box, err := client.New(ctx, vm.Agent(), client.Options{Destroy: r.Destroy, Usage: r.Usage(), Enforced: r.d.Facts.Enforced, UsageOnly: true, Restored: true})
+	box, err := client.New(ctx, vm.Agent(), client.Options{Destroy: r.Destroy, Usage: r.Usage(), Enforced: r.d.Facts.Enforced, UsageOnly: true, Restored: true,
+		Carried: t.carried, CarriedStdio: std})
 	var own wire.Renew
 	if err == nil {
 		own, err = renewal()
