@@ -299,7 +299,7 @@ func (r *resources) restore(ctx context.Context, t *template, s sandbar.Spec, st
 			r.Baseline = now.MemoryCurrent
 		}
 	}
-	box, err := client.New(ctx, vm.Agent(), client.Options{Destroy: r.Destroy, Usage: r.Usage(), Enforced: r.d.Facts.Enforced, UsageOnly: true, Restored: true,
+	box, err := client.New(ctx, vm.Agent(), client.Options{Destroy: r.Destroy, Usage: r.Usage(), Enforced: r.d.Facts.Enforced, UsageOnly: true, Restored: true, Blocks: true,
 		Carried: t.carried, CarriedStdio: std})
 	var own wire.Renew
 	if err == nil {
