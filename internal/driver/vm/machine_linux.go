@@ -311,7 +311,7 @@ func (r *resources) restore(ctx context.Context, t *template, s sandbar.Spec, st
 	if err != nil {
 		return nil, r.ended("a restored machine does not answer", err)
 	}
-	return &sandbox{Sandbox: box, vm: vm}, nil
+	return &sandbox{Sandbox: box, vm: vm, rehearsal: rehearsal(t.kind)}, nil
 }
 
 // renewal returns what no other machine has.
@@ -336,8 +336,9 @@ func limits(k kind, s sandbar.Spec) *wire.Setup {
 // sandbox is a machine.
 type sandbox struct {
 	*client.Sandbox
-	vm    monitor.VM
-	rests bool
+	vm        monitor.VM
+	rests     bool
+	rehearsal []string // a command that Rest runs first, nil for none
 }
 
 var (
