@@ -221,6 +221,7 @@ func TestReadySandboxFails(t *testing.T) {
 		{"its interpreter cannot", func(w *faulty.Warm) { w.OnEval = faulty.FailFirst(1, sandbar.Errorf(sandbar.Unsupported, "told to")) }, 1},
 		{"it fails", func(w *faulty.Warm) { w.OnEval = faulty.FailFirst(1, broken) }, 1},
 		{"it panics", func(w *faulty.Warm) { w.OnEval = faulty.Panic() }, 1},
+		{"it cannot be woken", func(w *faulty.Warm) { w.OnWake = faulty.FailFirst(1, broken) }, 1},
 		{"starting fails", func(w *faulty.Warm) { w.OnStart = faulty.FailFirst(1, broken) }, 1},
 		{"and its removal fails too", func(w *faulty.Warm) {
 			w.OnEval, w.OnDestroy = faulty.FailFirst(1, broken), faulty.FailFirst(3, broken)

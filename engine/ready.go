@@ -76,6 +76,9 @@ func (a *pools) forkableTemplate(key poolKey) (*pool, *preparedTemplate) {
 
 // startReady starts the program in a prestarted sandbox: in its interpreter, if it has one.
 func (x *Execution) startReady(ctx context.Context, sb driver.Sandbox, std driver.Stdio) (driver.Process, error) {
+	if err := wake(ctx, sb); err != nil {
+		return nil, err
+	}
 	p := &x.plan
 	env := mergeEnv(p.spec.Env, p.cmd.Env)
 	evaluation := driver.Evaluation{Path: p.language.File, Code: p.code, Args: p.args, Env: env, Dir: p.cmd.Dir}

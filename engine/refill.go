@@ -271,14 +271,18 @@ func (bareTemplate) Close() error          { return nil }
 // fork makes one prestarted sandbox on a reserved slot.
 func (a *pools) fork(p *pool, t *preparedTemplate, slot *ticket) {
 	began := time.Now()
-	id := sandbar.NewID()
+	r := &readySandbox{p: p, id: sandbar.NewID(), ticket: slot}
 	sb, err := bounded(setupTimeout, a.e.draining, func(ctx context.Context) (driver.Sandbox, error) {
-		sb, err := t.Fork(ctx, id)
-		if err == nil && sb == nil {
+		sb, err := t.Fork(ctx, r.id)
+		switch {
+		case err != nil:
+		case sb == nil:
 			err = sandbar.Errorf(sandbar.Internal, "the template made no sandbox and reported no error")
+		default:
+			a.e.rest(ctx, r.id, p.name, sb)
 		}
 		return sb, err
-	}, func(sb driver.Sandbox) { a.e.discard(id, sb, slot) })
+	}, func(sb driver.Sandbox) { a.e.discard(r.id, sb, slot) })
 	took := time.Since(began)
 	cost := costOf(sb)
 	a.mu.Lock()
@@ -290,7 +294,7 @@ func (a *pools) fork(p *pool, t *preparedTemplate, slot *ticket) {
 		a.fail(p, "sandbox not made ready", err)
 		return
 	}
-	r := &readySandbox{p: p, id: id, sb: sb, ticket: slot}
+	r.sb = sb
 	p.stats.Forks++
 	p.stats.Refill += took
 	p.measure(cost)

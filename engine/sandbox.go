@@ -76,11 +76,14 @@ func (e *Engine) Create(ctx context.Context, spec sandbar.Spec) (*Sandbox, error
 	s := e.newSandbox(sandbar.NewID(), spec)
 	s.ticket = t
 	if r != nil {
-		s.id, s.inner, s.env = r.id, r.sb, spec.Env
-	} else if err := s.build(ctx); err != nil {
-		err = explain(err, e.draining)
-		e.logFailure("sandbox not created", err, "sandbox", s.id, "took", time.Since(began))
-		return nil, err
+		s.useReady(r)
+	}
+	if s.inner == nil {
+		if err := s.build(ctx); err != nil {
+			err = explain(err, e.draining)
+			e.logFailure("sandbox not created", err, "sandbox", s.id, "took", time.Since(began))
+			return nil, err
+		}
 	}
 	if err := e.add(s); err != nil {
 		e.discard(s.id, s.inner, t)

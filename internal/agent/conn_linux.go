@@ -21,6 +21,8 @@ type conn struct {
 	mu     sync.Mutex // guards writing
 	buffer []byte     // the encoded frame being written; kept to reuse its memory
 	least  uint32     // frames with a smaller id are for a former host, and are dropped
+
+	transfers sync.Pool // of *transfer
 }
 
 // openConn returns the connection of a mode.
@@ -109,7 +111,13 @@ func (l *conn) read() (wire.Frame, error) {
 		closeAll(fds)
 		return wire.Frame{}, err
 	}
-	f := wire.Frame{Type: h.Type, ID: h.ID, FDs: fds, Payload: make([]byte, h.Length)}
+	f := wire.Frame{Type: h.Type, ID: h.ID, FDs: fds}
+	if h.Type == wire.TypeFS {
+		f.Payload = l.newTransfer(int(h.Length))
+	}
+	if f.Payload == nil {
+		f.Payload = make([]byte, h.Length)
+	}
 	if err := l.readFull(f.Payload); err != nil {
 		closeAll(fds)
 		return wire.Frame{}, err

@@ -43,7 +43,7 @@ func (a *agent) onFS(f wire.Frame) error {
 		}
 	}
 	select {
-	case a.jobs <- func() { a.answerFS(f.ID, &r) }:
+	case a.jobs <- func() { a.answerFS(f.ID, &r); a.conn.recycle(f.Payload) }:
 	default:
 		a.reply(f.ID, wire.FailFile, unix.EMFILE, "", nil)
 	}
@@ -51,8 +51,12 @@ func (a *agent) onFS(f wire.Frame) error {
 }
 
 func (a *agent) answerFS(id uint32, r *wire.FSRequest) {
-	if r.Op == wire.FSReadFiles {
+	switch r.Op {
+	case wire.FSReadFiles:
 		a.answerReadFiles(id, r)
+		return
+	case wire.FSRead:
+		a.answerRead(id, r)
 		return
 	}
 	data, fd, err := a.fsOp(r)
@@ -96,8 +100,6 @@ func (a *agent) fsOp(r *wire.FSRequest) (data []byte, fd int, err error) {
 		err = a.fsChmod(r.Path, r.Mode, r.Flags&wire.FSRecursive != 0)
 	case wire.FSChown:
 		err = a.fsChown(r.Path, r.UID, r.GID, r.Flags&wire.FSRecursive != 0)
-	case wire.FSRead:
-		data, err = a.fsRead(r)
 	case wire.FSWrite:
 		err = a.fsWrite(r)
 	case wire.FSClose:
@@ -315,16 +317,6 @@ func (h *handle) commit() error {
 }
 
 func (a *agent) fsAbort(id uint32) error { return a.fsClose(id) }
-
-func (a *agent) fsRead(r *wire.FSRequest) ([]byte, error) {
-	h, err := a.lookup(r.Handle)
-	if err != nil {
-		return nil, err
-	}
-	b := make([]byte, min(int(r.Size), maxChunk))
-	n, err := unix.Pread(h.fd, b, int64(r.Offset))
-	return b[:max(n, 0)], err
-}
 
 func (a *agent) fsWrite(r *wire.FSRequest) error {
 	h, err := a.lookup(r.Handle)

@@ -66,14 +66,22 @@ func (a *agent) changeMachine(s *wire.Setup, _ []int) (step string, err error) {
 	return setRlimits(s.Rlimits)
 }
 
-// onClock sets the machine's clock, CLOCK_REALTIME.
+// onClock sets the machine's clock, CLOCK_REALTIME. A frame with an id is answered.
 func (a *agent) onClock(f wire.Frame) error {
 	var c wire.Clock
 	if err := c.Decode(f.Payload); err != nil || !a.wholeMachine {
 		return unix.EPROTO
 	}
 	now := unix.NsecToTimespec(c.Time)
-	_ = unix.ClockSettime(unix.CLOCK_REALTIME, &now) // on failure only the guest's clock is wrong
+	err := unix.ClockSettime(unix.CLOCK_REALTIME, &now)
+	if f.ID == 0 {
+		return nil // on failure only the guest's clock is wrong
+	}
+	failure := wire.OK
+	if err != nil {
+		failure = wire.FailSetup
+	}
+	a.reply(f.ID, failure, err, "set the clock", nil)
 	return nil
 }
 

@@ -21,6 +21,7 @@ type agent struct {
 	wholeMachine bool
 	random       int    // of openRandom, if wholeMachine
 	bootID       int    // of coverBootID, 0 before it
+	machineID    int    // /etc/machine-id for the next Renew after one of a template, else 0
 	capabilities uint64 // of programs, if wholeMachine
 	programs     programCgroup
 	held, frozen bool // see onSuspend; only the frame-reader goroutine uses them

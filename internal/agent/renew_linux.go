@@ -43,17 +43,35 @@ func (a *agent) renew(r *wire.Renew) (step string, err error) {
 	if err := addEntropy(a.random, r.Seed); err != nil {
 		return "seed the random numbers", err
 	}
-	var old unix.Utsname
-	if err := unix.Uname(&old); err != nil {
+	if err := a.renewBootID(); err != nil {
+		return "write " + bootIDFile, err
+	}
+	var u unix.Utsname
+	if err := unix.Uname(&u); err != nil {
 		return "read the host name", err
+	}
+	old, same := unix.ByteSliceToString(u.Nodename[:]), a.machineID
+	a.machineID = 0
+	if same > 0 {
+		defer unix.Close(same)
+	}
+	if same > 0 && old == r.Hostname {
+		// Under emulation each step that runs for the first time costs milliseconds.
+		_, err := unix.Pwrite(same, []byte(r.MachineID+"\n"), 0)
+		return "write /etc/machine-id", err
 	}
 	if err := unix.Sethostname([]byte(r.Hostname)); err != nil {
 		return "set the host name", err
 	}
-	if err := a.renewBootID(); err != nil {
-		return "write " + bootIDFile, err
+	if step, err := renewNames("/etc", old, r); err != nil {
+		return step, err
 	}
-	return renewNames("/etc", unix.ByteSliceToString(old.Nodename[:]), r)
+	if r.Template {
+		if a.machineID, err = openAt(unix.AT_FDCWD, "/etc/machine-id", unix.O_WRONLY|unix.O_NOFOLLOW, 0); err != nil {
+			a.machineID = 0 // the root has no such file
+		}
+	}
+	return "", nil
 }
 
 // bootIDFile identifies one boot of the kernel (random(4)).

@@ -52,6 +52,10 @@ type Options struct {
 	Restored bool
 	// FirstID, if not 0, is the id of the first request; see Suspend.
 	FirstID uint32
+	// Carried is the program that ran when the machine was saved, if there was one. Its streams are
+	// connected to CarriedStdio.
+	Carried      *Carried
+	CarriedStdio driver.Stdio
 }
 
 // Usage has the kernel's counters of a sandbox since its creation.
@@ -93,6 +97,7 @@ type Sandbox struct {
 
 	slots map[wire.Type]chan struct{} // semaphores of unanswered requests
 
+	carried   *process // of Options.Carried
 	destroyMu sync.Mutex
 	destroyed bool
 	readers   sync.WaitGroup
@@ -134,12 +139,18 @@ func New(ctx context.Context, conn net.Conn, opt Options) (*Sandbox, error) {
 	work, rest := slots(), slots()
 	s.slots = map[wire.Type]chan struct{}{wire.TypeStart: slots(), wire.TypeKill: slots(), wire.TypeFS: work, wire.TypeDial: work,
 		wire.TypeSetup: rest, wire.TypeAdoptAttrs: rest, wire.TypeAdopt: rest, wire.TypeRelease: work, wire.TypeRenew: rest,
-		wire.TypeSuspend: rest, wire.TypeResume: rest}
+		wire.TypeClock: rest, wire.TypeSuspend: rest, wire.TypeResume: rest}
 	if opt.FirstID > 0 {
 		s.lastID = opt.FirstID - 1
 	}
 	if !opt.Restored {
 		if err := s.hello(ctx); err != nil {
+			conn.Close()
+			return nil, err
+		}
+	}
+	if opt.Carried != nil {
+		if err := s.carryOn(*opt.Carried, opt.CarriedStdio); err != nil {
 			conn.Close()
 			return nil, err
 		}
@@ -214,6 +225,11 @@ func (s *Sandbox) Setup(ctx context.Context, setup *wire.Setup, fds ...int) (thr
 	if err != nil {
 		return 0, -1, err
 	}
+	return s.setUp(r, wanted)
+}
+
+// setUp returns the result of a Setup whose Reply must have wanted descriptors.
+func (s *Sandbox) setUp(r response, wanted int) (threads, tun int, err error) {
 	if r.Failure != wire.OK {
 		cause := errnoOf(r.Errno)
 		return 0, -1, forbidden(sandbar.Errorf(sandbar.Unsupported, "the sandbox could not be built: %s: %w", said(r.Text), cause), cause)
@@ -299,29 +315,42 @@ func (s *Sandbox) write(f wire.Frame) error {
 
 // request sends a frame and waits for its Reply or the end of ctx.
 func (s *Sandbox) request(ctx context.Context, t wire.Type, payload []byte, fds []int, c *call) (response, error) {
+	if err := s.ask(ctx, t, payload, fds, c); err != nil {
+		return response{}, err
+	}
+	return s.answer(ctx, c)
+}
+
+// ask sends a frame. If it succeeds, answer must be called.
+func (s *Sandbox) ask(ctx context.Context, t wire.Type, payload []byte, fds []int, c *call) error {
 	c.done = make(chan response, 1)
 	if ctx.Err() != nil {
-		return response{}, sandbar.Errorf(ctxCode(ctx), "not started: %w", ctx.Err())
+		return sandbar.Errorf(ctxCode(ctx), "not started: %w", ctx.Err())
 	}
 	if len(payload) > wire.MaxPayload {
-		return response{}, sandbar.Errorf(sandbar.TooLarge, "the request to the sandbox has %d bytes; at most %d are possible", len(payload), wire.MaxPayload)
+		return sandbar.Errorf(sandbar.TooLarge, "the request to the sandbox has %d bytes; at most %d are possible", len(payload), wire.MaxPayload)
 	}
 	c.slot = s.slots[t]
 	select {
 	case c.slot <- struct{}{}:
 	case <-s.dead:
-		return response{}, errGone()
+		return errGone()
 	case <-ctx.Done():
-		return response{}, sandbar.Errorf(ctxCode(ctx), "waiting for the sandbox: %w", ctx.Err())
+		return sandbar.Errorf(ctxCode(ctx), "waiting for the sandbox: %w", ctx.Err())
 	}
 	id, err := s.register(c)
 	if err != nil {
 		<-c.slot
-		return response{}, err
+		return err
 	}
 	if err := s.send(ctx, wire.Frame{Type: t, ID: id, Payload: payload, FDs: fds}); err != nil {
-		return response{}, s.forget(id, c, err)
+		return s.forget(id, c, err)
 	}
+	return nil
+}
+
+// answer waits for the Reply to a call of ask or the end of ctx.
+func (s *Sandbox) answer(ctx context.Context, c *call) (response, error) {
 	select {
 	case r := <-c.done:
 		return r, r.err

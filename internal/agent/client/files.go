@@ -128,60 +128,6 @@ type passedFile struct {
 
 func (p *passedFile) Info() sandbar.FileInfo { return p.info }
 
-// remoteFile is a file that the agent reads for the host.
-type remoteFile struct {
-	f      files
-	handle uint32
-	info   sandbar.FileInfo
-	offset int64
-	closed bool
-}
-
-func (r *remoteFile) Info() sandbar.FileInfo { return r.info }
-
-func (r *remoteFile) Read(b []byte) (int, error) {
-	if len(b) == 0 {
-		return 0, nil
-	}
-	size := min(len(b), 256<<10)
-	resp, err := r.f.doWithTimeout("read", &wire.FSRequest{Op: wire.FSRead, Handle: r.handle, Offset: uint64(r.offset), Size: uint32(size)})
-	if err != nil {
-		return 0, err
-	}
-	if len(resp.Data) > size {
-		return 0, r.f.sandbox.violated("read " + sandbar.Quote(r.info.Name, 200))
-	}
-	if len(resp.Data) == 0 {
-		return 0, io.EOF
-	}
-	n := copy(b, resp.Data)
-	r.offset += int64(n)
-	return n, nil
-}
-
-func (r *remoteFile) Seek(offset int64, whence int) (int64, error) {
-	switch whence {
-	case io.SeekCurrent:
-		offset += r.offset
-	case io.SeekEnd:
-		offset += r.info.Size
-	}
-	if offset < 0 {
-		return 0, &sandbar.Error{Code: sandbar.Invalid, Field: "offset", Message: "seek to before the start of the file"}
-	}
-	r.offset = offset
-	return offset, nil
-}
-
-func (r *remoteFile) Close() error {
-	if r.closed {
-		return os.ErrClosed
-	}
-	r.closed = true
-	_, err := r.f.doWithTimeout("close", &wire.FSRequest{Op: wire.FSClose, Handle: r.handle})
-	return err
-}
-
 func (f files) Create(ctx context.Context, path string, opt sandbar.CreateOptions) (sandbar.FileWriter, error) {
 	r := &wire.FSRequest{Op: wire.FSCreate, Path: path, Mode: modeBits(opt.Mode, defaultFileMode)}
 	if opt.Parents {

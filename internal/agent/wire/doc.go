@@ -23,9 +23,9 @@
 // Kill). The agent answers each with exactly one Reply with that id. The Reply to a successful
 // Start has a Started. One Exited with the same id follows, and then the id is free. Signal has no
 // answer. Kill names a program by its tag, even if the program has ended; the answer follows when
-// no process that the program started is left. Clock has no answer, Renew has a Reply; only an
-// agent of a whole machine accepts them. Suspend, Resume and Continue are also for whole machines;
-// see type Resume.
+// no process that the program started is left. Clock has an answer if it has an id, Renew has a
+// Reply; only an agent of a whole machine accepts them. Suspend, Resume and Continue are also for
+// whole machines; see type Resume.
 //
 // The host can also put a process into the sandbox itself. AdoptAttrs asks for the tag, limits and
 // Landlock ruleset which that process must take on. When the process is a child of the agent, Adopt
@@ -64,7 +64,7 @@ package wire
 //	15 2026-11  FSHold is FSBlock; Release takes the place of FSHeld and FSRelease
 //	16 2026-11  Renew; Monitor; Setup has Capabilities; Watchdog of Exited is OutOfMemory; a machine
 //	            has a second Setup
-//	17 2026-11  Suspend, Resume and Continue
+//	17 2026-11  Suspend, Resume and Continue; a Clock with an id is answered; Renew has Template
 const Generation = 17
 
 // Bounds of a frame and of a channel.

@@ -12,6 +12,9 @@ type Renew struct {
 	Hostname string
 	// MachineID becomes the content of /etc/machine-id: 32 hexadecimal digits in lower case.
 	MachineID string
+	// Template: the machine is about to be saved, and only programs of the host's choice run in it.
+	// The Renew after the restore then overwrites the files of this one.
+	Template bool
 }
 
 // SeedSize is the length of Renew.Seed in bytes.
@@ -41,7 +44,7 @@ func (m *Renew) Valid() bool {
 // Append appends the encoding of m.
 func (m *Renew) Append(b []byte) []byte {
 	b = appendU64(append(b, m.Seed[:]...), uint64(m.Time))
-	return appendStr(appendStr(b, m.Hostname), m.MachineID)
+	return append(appendStr(appendStr(b, m.Hostname), m.MachineID), bit(m.Template))
 }
 
 // Decode reads m from a payload. A Renew that is not Valid is an error.
@@ -49,7 +52,7 @@ func (m *Renew) Decode(p []byte) error {
 	d := decoder{b: p}
 	copy(m.Seed[:], d.take(SeedSize))
 	m.Time = int64(d.u64())
-	m.Hostname, m.MachineID = d.str(), d.str()
+	m.Hostname, m.MachineID, m.Template = d.str(), d.str(), d.truth()
 	d.failed = d.failed || !m.Valid()
 	return d.end()
 }

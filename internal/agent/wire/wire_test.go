@@ -36,7 +36,7 @@ func samples() map[string][2]message {
 		"clock":  {&Clock{Time: -1 << 40}, &Clock{}},
 		"resume": {&Resume{FirstID: 1 << 30, Renew: Renew{Seed: [SeedSize]byte{1}, Time: 1, Hostname: "sandbox", MachineID: "0123456789abcdef0123456789abcdef"}}, &Resume{}},
 		"renew": {&Renew{Seed: [SeedSize]byte{0: 1, SeedSize - 1: 2}, Time: 1 << 60, Hostname: "sandbox-1.Example",
-			MachineID: "0123456789abcdef0123456789abcdef"}, &Renew{}},
+			MachineID: "0123456789abcdef0123456789abcdef", Template: true}, &Renew{}},
 		"dial": {&Dial{Port: 65535}, &Dial{}},
 		"fs": {&FSRequest{Op: FSRename, Path: "a", To: "b", Mode: 0o644, Flags: FSParents, Handle: 4,
 			Offset: 1 << 33, Size: 5, UID: 6, GID: Same, Bytes: []byte{0, 1}}, &FSRequest{}},

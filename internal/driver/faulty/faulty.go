@@ -82,11 +82,13 @@ type Driver struct {
 	// AfterCreate is called when the sandbox exists. If it fails, the sandbox is removed and Create
 	// fails.
 	AfterCreate Hook
+	// OnRest and OnWake are called before Rest and Wake. If one fails, the operation has no effect.
+	OnRest, OnWake Hook
 	// OnKillTree is called before KillTree. If it fails, KillTree has no effect.
 	OnKillTree Hook
 	// Missing are interpreters that do not exist on this host.
 	Missing []string
-	// Bare: sandboxes do not implement driver.Dialer and driver.Watcher.
+	// Bare: sandboxes do not implement driver.Dialer, driver.Rester and driver.Watcher.
 	Bare bool
 	// NoFiles makes every file operation fail with Unsupported.
 	NoFiles bool

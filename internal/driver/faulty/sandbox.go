@@ -22,6 +22,7 @@ type sandbox struct {
 	mu       sync.Mutex
 	ended    bool // dead is closed
 	removed  bool
+	rests    bool
 	running  map[*process]struct{}
 	left     map[*process]int // number of leftovers by program
 	started  int              // number of programs ever started
@@ -30,7 +31,7 @@ type sandbox struct {
 	connects sync.WaitGroup
 }
 
-// fullSandbox is a sandbox with the abilities driver.Dialer and driver.Watcher.
+// fullSandbox is a sandbox with the abilities driver.Dialer, driver.Rester and driver.Watcher.
 type fullSandbox struct{ *sandbox }
 
 // Dead is closed when the sandbox has ended.
@@ -58,6 +59,22 @@ func (b fullSandbox) DialPort(_ context.Context, port int) (net.Conn, error) {
 	return here, nil
 }
 
+// Rest makes Start fail until Wake.
+func (b fullSandbox) Rest(ctx context.Context) error { return b.setRests(ctx, b.d.OnRest, true) }
+
+// Wake ends Rest.
+func (b fullSandbox) Wake(ctx context.Context) error { return b.setRests(ctx, b.d.OnWake, false) }
+
+func (b *sandbox) setRests(ctx context.Context, h Hook, rests bool) error {
+	if err := b.d.hook(ctx, h); err != nil {
+		return err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.rests = rests
+	return nil
+}
+
 func newSandbox(d *Driver, id sandbar.ID, s sandbar.Spec) *sandbox {
 	return &sandbox{d: d, id: id, spec: s, fs: newMemoryFS(s.Limits.Disk, d.NoFiles), dead: make(chan struct{}),
 		running: map[*process]struct{}{}, left: map[*process]int{}, ports: map[int]bool{}}
@@ -79,6 +96,9 @@ func (b *sandbox) Start(ctx context.Context, c sandbar.Cmd, std driver.Stdio) (d
 	defer b.mu.Unlock()
 	if b.ended {
 		return nil, gone()
+	}
+	if b.rests {
+		return nil, sandbar.Errorf(sandbar.Internal, "faulty: the sandbox rests")
 	}
 	b.running[p] = struct{}{}
 	b.started++

@@ -131,12 +131,13 @@ func (d *Driver) monitorMounts(more []string) []wire.Mount {
 // bootTimeout bounds the boot of a machine up to the agent's first frame, and each step after it.
 const bootTimeout = 3 * time.Minute
 
-// boot boots a machine of a kind and saves it into the files of a snapshot.
-func (r *resources) boot(ctx context.Context, k kind, s monitor.Snapshot) error {
+// boot boots a machine of a kind and saves it into the files of a snapshot. It returns the process
+// of the interpreter, if the kind has one.
+func (r *resources) boot(ctx context.Context, k kind, s monitor.Snapshot) (carried *client.Carried, err error) {
 	ctx, cancel := context.WithTimeout(ctx, bootTimeout)
 	defer cancel()
 	if err := r.prepare(k.machineMemory(), sandbar.Limits{}); err != nil {
-		return err
+		return nil, err
 	}
 	var open []*os.File
 	defer func() {
@@ -147,7 +148,7 @@ func (r *resources) boot(ctx context.Context, k kind, s monitor.Snapshot) error 
 	for _, path := range []string{k.rootPath, r.d.kernel.Vmlinux, r.d.initramfs} {
 		f, err := os.Open(path)
 		if err != nil {
-			return sandbar.Errorf(sandbar.Unavailable, "opening what a machine boots: %w", err)
+			return nil, sandbar.Errorf(sandbar.Unavailable, "opening what a machine boots: %w", err)
 		}
 		open = append(open, f)
 	}
@@ -155,21 +156,36 @@ func (r *resources) boot(ctx context.Context, k kind, s monitor.Snapshot) error 
 		Cmdline: k.Cmdline, Snapshot: s}
 	vm, err := r.d.monitor.Boot(ctx, r, b)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	r.vm = vm
 	conn, err := firstFrame(ctx, vm.Agent())
 	if err != nil {
-		return r.ended("a machine could not boot", err)
+		return nil, r.ended("a machine could not boot", err)
 	}
 	box, err := client.New(ctx, conn, client.Options{Destroy: r.Destroy, Enforced: r.d.Facts.Enforced})
 	if err != nil {
-		return r.ended("a machine could not boot", err)
+		return nil, r.ended("a machine could not boot", err)
 	}
 	if err := r.warm(ctx, box, k); err != nil {
-		return err
+		return nil, err
 	}
-	return vm.Save(ctx)
+	if k.Interpreter != nil {
+		var end func()
+		if carried, end, err = k.Interpreter.start(ctx, box, r.ID); err != nil {
+			return nil, err
+		}
+		defer end()
+	}
+	own, err := renewal(hostenv.NewMachineID())
+	own.Template = true
+	if err == nil {
+		err = box.Renew(ctx, own)
+	}
+	if err != nil {
+		return nil, r.ended("a machine could not be prepared", err)
+	}
+	return carried, vm.Save(ctx)
 }
 
 // warm sets the agent up and runs programs once, so that restored machines have them in memory.
@@ -180,7 +196,13 @@ func (r *resources) warm(ctx context.Context, box *client.Sandbox, k kind) error
 	}
 	setup := &wire.Setup{Dir: sandbar.DefaultDir, Env: k.environment(nil), PIDs: unboundedPIDs,
 		Capabilities: policy.MachineCapabilities(), ProgramSeccomp: filter}
-	if _, _, err := box.Setup(ctx, setup); err != nil {
+	_, _, err = box.Setup(ctx, setup)
+	if err == nil {
+		own := &wire.Setup{Env: setup.Env}
+		k.bounds.change(bounds{}, own)
+		_, _, err = box.Setup(ctx, own)
+	}
+	if err != nil {
 		return r.ended("a machine could not be prepared", err)
 	}
 	p, err := box.Start(ctx, sandbar.Cmd{Args: []string{"sh", "-c", "exec cat /dev/null"}}, driver.Stdio{})
@@ -254,8 +276,8 @@ type prefixed struct {
 
 func (p *prefixed) Read(b []byte) (int, error) { return p.r.Read(b) }
 
-// restore makes a sandbox from a template.
-func (r *resources) restore(ctx context.Context, t *template, s sandbar.Spec) (driver.Sandbox, error) {
+// restore makes a sandbox from a template. std are the streams of the template's interpreter.
+func (r *resources) restore(ctx context.Context, t *template, s sandbar.Spec, std driver.Stdio) (*sandbox, error) {
 	snapshot, err := t.open()
 	if err != nil {
 		return nil, sandbar.Errorf(sandbar.Unavailable, "opening a snapshot: %w", err)
@@ -266,27 +288,24 @@ func (r *resources) restore(ctx context.Context, t *template, s sandbar.Spec) (d
 		return nil, sandbar.Errorf(sandbar.Unavailable, "opening the root of a machine: %w", err)
 	}
 	defer root.Close()
-	box, err := r.start(ctx, t.kind, root, snapshot, s.Limits, 0)
+	box, err := r.start(ctx, t.kind, root, snapshot, s.Limits, client.Options{Carried: t.carried, CarriedStdio: std})
 	if err != nil {
 		return nil, err
 	}
 	r.saves.machineID = hostenv.NewMachineID()
-	own, err := r.renewal()
+	own, err := renewal(r.saves.machineID)
 	if err == nil {
-		err = box.Renew(ctx, own)
-	}
-	if err == nil {
-		_, _, err = box.Setup(ctx, limits(t.kind, s))
+		err = box.RenewAndSetup(ctx, own, limits(t.kind, s))
 	}
 	if err != nil {
 		return nil, r.ended("a restored machine does not answer", err)
 	}
-	return &sandbox{box, r}, nil
+	return &sandbox{Sandbox: box, r: r, rehearsal: rehearsal(t.kind)}, nil
 }
 
-// start starts the machine of a snapshot. firstID is client.Options.FirstID. The caller keeps the
-// files.
-func (r *resources) start(ctx context.Context, k kind, root *os.File, snapshot monitor.Snapshot, l sandbar.Limits, firstID uint32) (box *client.Sandbox, err error) {
+// start starts the machine of a snapshot. o are the options of the agent's client that depend on the
+// snapshot. The caller keeps the files.
+func (r *resources) start(ctx context.Context, k kind, root *os.File, snapshot monitor.Snapshot, l sandbar.Limits, o client.Options) (box *client.Sandbox, err error) {
 	if err := r.prepare(k.machineMemory(), l); err != nil {
 		return nil, err
 	}
@@ -304,38 +323,35 @@ func (r *resources) start(ctx context.Context, k kind, root *os.File, snapshot m
 			r.Baseline = now.MemoryCurrent
 		}
 	}
-	return client.New(ctx, r.vm.Agent(), client.Options{Destroy: r.Destroy, Usage: r.Usage(), Enforced: r.d.Facts.Enforced, UsageOnly: true,
-		Restored: true, FirstID: firstID})
+	o.Destroy, o.Usage, o.Enforced, o.UsageOnly, o.Restored, o.Blocks = r.Destroy, r.Usage(), r.d.Facts.Enforced, true, true, true
+	return client.New(ctx, r.vm.Agent(), o)
 }
 
-// renewal is what no other machine of the snapshot has.
-func (r *resources) renewal() (wire.Renew, error) {
-	own := wire.Renew{Hostname: "sandbar", MachineID: r.saves.machineID}
+// renewal returns what no other machine of the snapshot has.
+func renewal(machineID string) (wire.Renew, error) {
+	own := wire.Renew{Hostname: "sandbar", MachineID: machineID}
 	if _, err := rand.Read(own.Seed[:]); err != nil {
 		return own, sandbar.Errorf(sandbar.Internal, "making a seed: %w", err)
 	}
 	return own, nil
 }
 
-// limits returns the Setup of a restored machine: environment and limits of its programs.
+// limits returns the Setup that gives a restored machine the environment and the limits of a
+// sandbox, nil if it has them.
 func limits(k kind, s sandbar.Spec) *wire.Setup {
-	setup := &wire.Setup{Env: k.environment(s.Env), PIDs: max(s.Limits.PIDs, 0)}
-	if s.Limits.Files > 0 {
-		n := uint64(s.Limits.Files)
-		setup.Rlimits = []wire.Rlimit{{Resource: policy.RlimitFiles, Soft: n, Hard: n}}
+	setup := &wire.Setup{Env: k.environment(s.Env)}
+	if boundsOf(k.machineMemory(), s.Limits).change(k.bounds, setup) || len(s.Env) > 0 {
+		return setup
 	}
-	if s.Limits.Disk > 0 || s.Limits.Inodes > 0 {
-		// One tmpfs has all writable directories.
-		setup.Mounts = []wire.Mount{{Kind: wire.MountTmpfs, Target: "/tmp", Flags: wire.MountNoSuid | wire.MountNoDev,
-			Size: max(s.Limits.Disk, 0), Inodes: max(s.Limits.Inodes, 0)}}
-	}
-	return setup
+	return nil
 }
 
 // sandbox is a machine.
 type sandbox struct {
 	*client.Sandbox
-	r *resources
+	r         *resources
+	rests     bool
+	rehearsal []string // a command that Rest runs first, nil for none
 }
 
 var (

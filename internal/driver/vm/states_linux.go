@@ -14,6 +14,7 @@ import (
 
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/driver"
+	"github.com/sandbar-dev/sandbar/internal/agent/client"
 	"github.com/sandbar-dev/sandbar/internal/agent/wire"
 	"github.com/sandbar-dev/sandbar/internal/driver/vm/monitor"
 	"github.com/sandbar-dev/sandbar/internal/linux/hostenv"
@@ -465,7 +466,7 @@ func (d *Driver) Restore(ctx context.Context, id sandbar.ID, s sandbar.Spec, dir
 
 // resume makes a sandbox from a state.
 func (r *resources) resume(ctx context.Context, st *state, s sandbar.Spec) (driver.Sandbox, error) {
-	box, err := r.start(ctx, st.info.Kind, st.root, st.Snapshot, s.Limits, st.info.FirstID)
+	box, err := r.start(ctx, st.info.Kind, st.root, st.Snapshot, s.Limits, client.Options{FirstID: st.info.FirstID})
 	if err != nil {
 		return nil, err
 	}
@@ -473,12 +474,12 @@ func (r *resources) resume(ctx context.Context, st *state, s sandbar.Spec) (driv
 	if st.info.Owner != "" {
 		r.saves.machineID = hostenv.NewMachineID()
 	}
-	own, err := r.renewal()
+	own, err := renewal(r.saves.machineID)
 	if err == nil {
 		err = box.Resume(ctx, own)
 	}
 	if err != nil {
 		return nil, r.ended("a restored machine does not answer", err)
 	}
-	return &sandbox{box, r}, nil
+	return &sandbox{Sandbox: box, r: r}, nil
 }

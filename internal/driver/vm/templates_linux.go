@@ -19,6 +19,7 @@ import (
 
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/driver"
+	"github.com/sandbar-dev/sandbar/internal/agent/client"
 	"github.com/sandbar-dev/sandbar/internal/driver/vm/monitor"
 	"github.com/sandbar-dev/sandbar/internal/linux/sandboxes"
 	"github.com/sandbar-dev/sandbar/internal/wasm/cachedir"
@@ -35,12 +36,15 @@ type kind struct {
 	Initramfs  string        `json:"initramfs"` // digest; the agent is in it
 	Cmdline    string        `json:"cmdline"`
 	Monitor    monitor.Facts `json:"monitor"`
+	// Interpreter is what waits in the machine, nil for nothing.
+	Interpreter *interpreter `json:"interpreter,omitempty"`
 
 	rootPath string
+	bounds   bounds // of the sandbox for which a snapshot is made
 }
 
 // snapshotFormat changes when snapshots are made or described differently.
-const snapshotFormat = 1
+const snapshotFormat = 2
 
 // key names the snapshot of a kind.
 func (k kind) key() string {
@@ -70,9 +74,12 @@ const (
 
 // snapshotInfo is the content of infoName.
 type snapshotInfo struct {
-	Kind  kind   `json:"kind"`
-	RAM   string `json:"memory"` // digest, see digestFile
-	State string `json:"state"`  // digest
+	Kind   kind   `json:"kind"`
+	Bounds bounds `json:"bounds"`
+	// Carried is the process of Kind.Interpreter.
+	Carried *client.Carried `json:"carried,omitempty"`
+	RAM     string          `json:"memory"` // digest, see digestFile
+	State   string          `json:"state"`  // digest
 }
 
 // unfinishedPrefix begins the names of directories of snapshots that are being written.
@@ -83,7 +90,8 @@ const unusedFor = 30 * 24 * time.Hour
 
 // template is a snapshot whose files this process has compared with their digests.
 type template struct {
-	kind    kind
+	kind    kind            // with the bounds that the machine has when it is restored
+	carried *client.Carried // the process of kind.Interpreter
 	dir     string
 	checked [2]unix.Stat_t // of RAM and state, at the comparison
 }
@@ -224,7 +232,11 @@ func (ts *templates) boot(ctx context.Context, key, dir string, k kind) (err err
 		}
 	}
 	r := newResources(ts.d, sandbar.ID("sb_boot_"+key[:16]))
-	err = ts.d.Build(ctx, &r.Resources, func() error { return r.boot(ctx, k, s) })
+	var carried *client.Carried
+	err = ts.d.Build(ctx, &r.Resources, func() (err error) {
+		carried, err = r.boot(ctx, k, s)
+		return err
+	})
 	if err != nil {
 		return err
 	}
@@ -233,7 +245,7 @@ func (ts *templates) boot(ctx context.Context, key, dir string, k kind) (err err
 	if err := r.Destroy(clean); err != nil {
 		return err
 	}
-	if err := describe(tmp, k, s); err != nil {
+	if err := describe(tmp, snapshotInfo{Kind: k, Bounds: k.bounds, Carried: carried}, s); err != nil {
 		return writeError(err)
 	}
 	if err := errors.Join(os.RemoveAll(dir), os.Rename(tmp, dir)); err != nil {
@@ -243,9 +255,8 @@ func (ts *templates) boot(ctx context.Context, key, dir string, k kind) (err err
 	return nil
 }
 
-// describe completes the directory of a snapshot.
-func describe(dir string, k kind, s monitor.Snapshot) error {
-	info := snapshotInfo{Kind: k}
+// describe completes the directory of a snapshot. It sets the digests of info.
+func describe(dir string, info snapshotInfo, s monitor.Snapshot) error {
 	for _, f := range []struct {
 		file *os.File
 		sum  *string
@@ -279,7 +290,11 @@ func checkTemplate(dir string, k kind) (*template, error) {
 	if info.Kind.key() != k.key() {
 		return nil, errors.New("the snapshot is of another kind of machine")
 	}
-	t := &template{kind: k, dir: dir}
+	k.bounds = info.Bounds
+	if (info.Carried == nil) != (k.Interpreter == nil) {
+		return nil, errors.New("the snapshot does not describe its interpreter")
+	}
+	t := &template{kind: k, carried: info.Carried, dir: dir}
 	s, err := t.openFiles()
 	if err != nil {
 		return nil, errors.New(err.Error()) // not os.ErrNotExist: the description exists

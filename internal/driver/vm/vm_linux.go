@@ -255,6 +255,30 @@ func (d *Driver) Create(ctx context.Context, id sandbar.ID, s sandbar.Spec) (dri
 	if err := d.refuse(s); err != nil {
 		return nil, err
 	}
+	sb, err := d.make(ctx, id, s, nil, driver.Stdio{})
+	if err != nil {
+		return nil, err // not sb: a nil *sandbox in the interface would not be nil
+	}
+	return sb, nil
+}
+
+// make restores a machine, in which an interpreter with the streams std waits if i is not nil.
+func (d *Driver) make(ctx context.Context, id sandbar.ID, s sandbar.Spec, i *interpreter, std driver.Stdio) (sb *sandbox, err error) {
+	t, err := d.template(ctx, s, i)
+	if err != nil {
+		return nil, err
+	}
+	r := newResources(d, id)
+	err = d.Build(ctx, &r.Resources, func() (err error) {
+		sb, err = r.restore(ctx, t, s, std)
+		return err
+	})
+	return sb, err
+}
+
+// template returns the template of a Spec and an interpreter, which may be nil. The first call
+// waits until a machine has booted.
+func (d *Driver) template(ctx context.Context, s sandbar.Spec, i *interpreter) (*template, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, sandbar.Errorf(sandbar.Canceled, "creating a sandbox: %w", err)
 	}
@@ -265,20 +289,8 @@ func (d *Driver) Create(ctx context.Context, id sandbar.ID, s sandbar.Spec) (dri
 	if err != nil {
 		return nil, err
 	}
-	t, err := d.templates.get(ctx, k)
-	if err != nil {
-		return nil, err
-	}
-	r := newResources(d, id)
-	var sb driver.Sandbox
-	err = d.Build(ctx, &r.Resources, func() (err error) {
-		sb, err = r.restore(ctx, t, s)
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	return sb, nil
+	k.Interpreter = i
+	return d.templates.get(ctx, k)
 }
 
 // kind returns the kind of machine for a Spec.
@@ -294,10 +306,12 @@ func (d *Driver) kind(ctx context.Context, s sandbar.Spec) (kind, error) {
 	case d.monitor.Facts().Accelerator == qemu.TCG:
 		processors = 1 // emulated processors cost much to keep consistent
 	}
-	return kind{
+	k := kind{
 		Root: root.Digest, Host: host, Memory: kindMemory(s.Limits), Processors: processors,
 		Kernel: d.kernel.Digest, Initramfs: d.initSum, Cmdline: guest.Cmdline(guest.Boot{}), Monitor: d.monitor.Facts(), rootPath: root.Path,
-	}, nil
+	}
+	k.bounds = boundsOf(k.machineMemory(), s.Limits)
+	return k, nil
 }
 
 // kindMemory is the memory of a sandbox's programs, in bytes.

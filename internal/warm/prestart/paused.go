@@ -34,6 +34,40 @@ func (w *pausedInterpreter) Eval(ctx context.Context, e driver.Evaluation, std d
 	return p, nil
 }
 
+// Restore returns a sandbox whose interpreter a template of t has started in a machine before the
+// machine was saved. restore makes the sandbox from the saved machine and connects std to the
+// interpreter's process. The interpreters of all machines have the same address layout and hash
+// seed. Unsupported: the interpreter has random numbers of its own, or cannot wait like this.
+func Restore(t driver.TemplateSpec, restore func(std driver.Stdio) (driver.Sandbox, driver.Process, error)) (driver.Sandbox, error) {
+	k, err := restorable(t)
+	if err != nil {
+		return nil, err
+	}
+	a := &prestarted{t: &template{spec: t, kind: k}, std: newDeferredStdio(""), ended: make(chan struct{})}
+	w := &pausedInterpreter{prestarted: a, started: now()}
+	if a.Sandbox, w.process, err = restore(a.std.stdio()); err != nil {
+		a.std.abandon()
+		return nil, err
+	}
+	w.follow(w.process)
+	return w, nil
+}
+
+// restorable returns the kind of a template whose interpreter has no state that must differ between
+// copies, apart from its hash seed. That of node has: V8 seeds its random numbers when it starts.
+func restorable(t driver.TemplateSpec) (kind, error) {
+	if t.Language != "python" {
+		return kind{}, sandbar.Errorf(sandbar.Unsupported, "the interpreter of %s cannot be restored from a saved machine", t.Language)
+	}
+	return kinds()[t.Language], nil
+}
+
+// Restorable returns Unsupported if Restore does.
+func Restorable(t driver.TemplateSpec) error {
+	_, err := restorable(t)
+	return err
+}
+
 // process is an interpreter that has its program.
 type process struct {
 	driver.Process

@@ -72,7 +72,8 @@ type VM interface {
 	Agent() net.Conn
 	// Save writes the snapshot of a machine that was booted. It stops the machine permanently.
 	Save(ctx context.Context) error
-	// Stop stops the processors of a machine, until Continue. It can fail after it has stopped them.
+	// Stop stops the processors of the machine, until Continue. The machine's clocks stand still
+	// meanwhile. Stop can fail after it has stopped them.
 	Stop(ctx context.Context) error
 	// Continue lets a stopped machine run.
 	Continue(ctx context.Context) error
