@@ -73,6 +73,7 @@ type Driver struct {
 	readyMu   sync.Mutex
 	monitor   monitor.Monitor // nil until ready has succeeded, which sets the fields below
 	kernel    guest.Kernel
+	noKVM     error  // why machines are emulated, nil if by the options
 	initramfs string // path
 	initSum   string
 
