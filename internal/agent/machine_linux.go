@@ -45,8 +45,8 @@ func (a *agent) setUpMachine(s *wire.Setup, _ []int) (step string, err error) {
 	return "", nil
 }
 
-// changeMachine applies the Setup of a restored machine: the environment and the limits of its
-// sandbox.
+// changeMachine applies the Setup of a restored machine: the environment, the network and the limits
+// of its sandbox.
 func (a *agent) changeMachine(s *wire.Setup, _ []int) (step string, err error) {
 	a.env = s.Env
 	for i := range s.Mounts {
@@ -57,6 +57,9 @@ func (a *agent) changeMachine(s *wire.Setup, _ []int) (step string, err error) {
 		if err := unix.Mount("", m.Target, "", unix.MS_REMOUNT|mountFlags(m.Flags), tmpfsBounds(m)); err != nil {
 			return "change the size of " + m.Target, err
 		}
+	}
+	if step, err := a.network.start(&s.Interface); err != nil {
+		return step, err
 	}
 	if s.PIDs > 0 {
 		if step, err := a.programs.limitProcesses(s.PIDs); err != nil {

@@ -70,7 +70,7 @@ func Main() {
 		childStarted:      make(chan struct{}, 1),
 	}
 	if a.wholeMachine {
-		a.random = openRandom()
+		a.random, a.network = openRandom(), openMachineNetwork()
 	}
 	a.killer = newTreeKiller(a)
 	unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)

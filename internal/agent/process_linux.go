@@ -19,7 +19,8 @@ type agent struct {
 	readerIsUser bool
 	// wholeMachine says that the sandbox is a virtual machine (ModeMachine).
 	wholeMachine bool
-	random       int    // of openRandom, if wholeMachine
+	random       int // of openRandom, if wholeMachine
+	network      machineNetwork
 	bootID       int    // of coverBootID, 0 before it
 	capabilities uint64 // of programs, if wholeMachine
 	programs     programCgroup

@@ -20,6 +20,7 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/agent/wire"
 	"github.com/sandbar-dev/sandbar/internal/driver/vm/guest"
 	"github.com/sandbar-dev/sandbar/internal/driver/vm/monitor"
+	"github.com/sandbar-dev/sandbar/internal/linux/egress"
 	"github.com/sandbar-dev/sandbar/internal/linux/hostenv"
 	"github.com/sandbar-dev/sandbar/internal/linux/policy"
 	"github.com/sandbar-dev/sandbar/internal/linux/sandboxes"
@@ -44,8 +45,9 @@ const (
 // resources are the resources of one machine on the host. Init is the monitor.
 type resources struct {
 	sandboxes.Resources
-	d  *Driver
-	vm monitor.VM
+	d    *Driver
+	vm   monitor.VM
+	link *egress.Link // nil: the machine has no network
 }
 
 var _ monitor.Launcher = (*resources)(nil)
@@ -64,12 +66,16 @@ func (r *resources) prepare(memory int64, l sandbar.Limits) error {
 	return r.TakeGroup(hostenv.GroupLimits(r.d.Groups.Caps(), l, 0))
 }
 
-// closeVM closes the connections to the monitor, which has ended.
+// closeVM closes the network and the connections to the monitor, which has ended.
 func (r *resources) closeVM() error {
-	if r.vm == nil {
-		return nil
+	var err error
+	if r.link != nil {
+		err = r.link.Close()
 	}
-	return r.vm.Close()
+	if r.vm != nil {
+		err = errors.Join(err, r.vm.Close())
+	}
+	return err
 }
 
 // Launch implements monitor.Launcher.
@@ -267,7 +273,14 @@ func (r *resources) restore(ctx context.Context, t *template, s sandbar.Spec) (d
 		return nil, sandbar.Errorf(sandbar.Unavailable, "opening the root of a machine: %w", err)
 	}
 	defer root.Close()
-	vm, err := r.d.monitor.Restore(ctx, r, t.kind.machine(machineName(r.d.Owner, r.ID), root), snapshot)
+	m := t.kind.machine(machineName(r.d.Owner, r.ID), root)
+	if s.Network == sandbar.NetworkOutbound {
+		if m.Network, err = r.attachNetwork(); err != nil {
+			return nil, err
+		}
+		defer m.Network.Close()
+	}
+	vm, err := r.d.monitor.Restore(ctx, r, m, snapshot)
 	if err != nil {
 		return nil, err
 	}
@@ -310,6 +323,9 @@ func limits(k kind, s sandbar.Spec) *wire.Setup {
 		// One tmpfs has all writable directories.
 		setup.Mounts = []wire.Mount{{Kind: wire.MountTmpfs, Target: "/tmp", Flags: wire.MountNoSuid | wire.MountNoDev,
 			Size: max(s.Limits.Disk, 0), Inodes: max(s.Limits.Inodes, 0)}}
+	}
+	if s.Network == sandbar.NetworkOutbound {
+		setup.Interface = egress.Interface()
 	}
 	return setup
 }

@@ -10,6 +10,9 @@ import (
 // Port is the name of the virtio port of the agent's connection (virtserialport, name=…).
 const Port = boot.Port
 
+// NetworkPort is the name of the virtio port for packets.
+const NetworkPort = boot.NetworkPort
+
 // FailurePrefix begins the line that a machine writes to the port, in place of the agent's first
 // frame, or to the console, if it cannot boot.
 const FailurePrefix = boot.FailurePrefix

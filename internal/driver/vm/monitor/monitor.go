@@ -44,6 +44,9 @@ type Machine struct {
 	Processors int
 	// Root is the read-only disk.
 	Root *os.File
+	// Network is a connected stream socket for the machine's packets (wire.PacketReader); nil for a
+	// machine that cannot send any.
+	Network *os.File
 }
 
 // Boot is a machine that boots.

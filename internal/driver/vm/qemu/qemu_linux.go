@@ -67,8 +67,9 @@ func (f *files) number(file *os.File) int {
 	return monitor.FirstFile + len(*f) - 1
 }
 
-// arguments returns the command line without kernel and migration. agent and qmp are descriptors.
-func (q *QEMU) arguments(m monitor.Machine, ram string, clone bool, agent, qmp int, root, kvm string) []string {
+// arguments returns the command line without kernel and migration. agent and qmp are descriptors,
+// network is the backend of the port for packets.
+func (q *QEMU) arguments(m monitor.Machine, ram string, clone bool, agent, qmp int, network, root, kvm string) []string {
 	memory := strconv.FormatInt(m.Memory>>20, 10) + "M"
 	backend := "memory-backend-file,id=m,size=" + memory + ",mem-path=" + ram
 	if clone {
@@ -92,6 +93,7 @@ func (q *QEMU) arguments(m monitor.Machine, ram string, clone bool, agent, qmp i
 		"-chardev", "socket,id=agent,fd="+strconv.Itoa(agent),
 		"-chardev", "socket,id=qmp,fd="+strconv.Itoa(qmp), "-mon", "chardev=qmp,mode=control",
 		"-device", "virtio-serial-pci,disable-legacy=on", "-device", "virtserialport,chardev=agent,name="+guest.Port,
+		"-chardev", network+",id=network", "-device", "virtserialport,chardev=network,name="+guest.NetworkPort,
 		"-device", "vmgenid,guid=auto",
 		"-blockdev", "driver=file,filename="+root+",read-only=on,node-name=root,locking=off",
 		"-device", "virtio-blk-pci,drive=root,disable-legacy=on")
@@ -163,6 +165,10 @@ func (q *QEMU) start(ctx context.Context, l monitor.Launcher, m monitor.Machine,
 	agentFD, qmpFD := inherited.number(theirAgent), inherited.number(theirQMP)
 	ram, root := inherited.add(s.RAM), inherited.add(m.Root)
 	v.state = inherited.add(s.State)
+	network := "null"
+	if m.Network != nil {
+		network = "socket,fd=" + strconv.Itoa(inherited.number(m.Network))
+	}
 	kvm := ""
 	if q.accelerator == KVM {
 		device, err := os.OpenFile("/dev/kvm", os.O_RDWR, 0)
@@ -173,7 +179,7 @@ func (q *QEMU) start(ctx context.Context, l monitor.Launcher, m monitor.Machine,
 		kvm = "/dev/fdset/1"
 		inherited = append(inherited, device)
 	}
-	args := q.arguments(m, ram, kernel == nil, agentFD, qmpFD, root, kvm)
+	args := q.arguments(m, ram, kernel == nil, agentFD, qmpFD, network, root, kvm)
 	if kvm != "" {
 		args = append(args, "-add-fd", "set=1,fd="+strconv.Itoa(monitor.FirstFile+len(inherited)-1))
 	}
