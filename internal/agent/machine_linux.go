@@ -21,6 +21,7 @@ func (a *agent) setUpMachine(s *wire.Setup, _ []int) (step string, err error) {
 	if a.programs, step, err = makeProgramCgroup(s.PIDs); err != nil {
 		return step, err
 	}
+	go a.programs.relievePressure()
 	a.oom.setMachine()
 	if step, err := a.startLauncher(); err != nil {
 		return step, err
