@@ -95,7 +95,7 @@ func (r *resources) Launch(ctx context.Context, p monitor.Program) error {
 	}
 	plan := &wire.Monitor{
 		Hostname: "sandbar", Root: monitorRoot, Mounts: r.d.monitorMounts(p.Libraries), Mitigate: r.d.Mitigate, UID: monitorUID, GID: monitorUID,
-		Rlimits: []wire.Rlimit{{Resource: policy.RlimitCore, Soft: 1, Hard: 1}}, Seccomp: r.d.Filter, Args: p.Args, Env: p.Env, Files: uint8(len(p.Files)),
+		Rlimits: []wire.Rlimit{{Resource: policy.RlimitCore, Soft: 1, Hard: 1}}, Seccomp: r.d.filter, Args: p.Args, Env: p.Env, Files: uint8(len(p.Files)),
 	}
 	return client.StartMonitor(ctx, conn, plan, fds...)
 }

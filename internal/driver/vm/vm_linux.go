@@ -69,6 +69,7 @@ type Driver struct {
 	qemu      *qemu.QEMU
 	cache     string
 	layout    hostenv.Layout
+	filter    []byte // system calls of monitors
 	templates *templates
 	network   *egress.Host // nil: no sandbox can have a network
 	noNetwork string       // why network is nil
@@ -151,8 +152,8 @@ func (d *Driver) open() (err error) {
 		return err
 	}
 	d.Describe(Name, driver.BoundaryVM)
-	if err = d.Compile(policy.TagLocks); err != nil {
-		return err
+	if d.filter, err = policy.Compile(runtime.GOARCH, policy.MonitorRules()); err != nil {
+		return sandbar.Errorf(sandbar.Unsupported, "no system-call filter for this processor: %w", err)
 	}
 	if err = d.Start(); err != nil {
 		return err
