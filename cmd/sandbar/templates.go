@@ -10,8 +10,8 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/server/config"
 )
 
-// templates returns the templates of the daemon's warm pool. iii are the Caps of the driver of the iii
-// protocol's sandboxes.
+// templates returns the templates of the daemon's warm pool. iii are the Caps of the driver of the
+// iii protocol's sandboxes.
 func templates(cfg *config.Config, languages *lang.Catalogue, first, iii driver.Caps) []engine.Template {
 	if cfg.Templates.Auto {
 		all := defaultTemplates(languages, cfg.Fathom.Network)

@@ -46,8 +46,8 @@ func (a *agent) setUpMachine(s *wire.Setup, _ []int) (step string, err error) {
 	return "", nil
 }
 
-// changeMachine applies the Setup of a restored machine: the environment, the network and the limits
-// of its sandbox.
+// changeMachine applies the Setup of a restored machine: the environment, the network and the
+// limits of its sandbox.
 func (a *agent) changeMachine(s *wire.Setup, _ []int) (step string, err error) {
 	a.env = s.Env
 	for i := range s.Mounts {

@@ -15,7 +15,8 @@ const (
 	MachineTunFD     = SocketFD + 2
 )
 
-// tunDriver is the device number of the TUN driver, misc 200 (Documentation/admin-guide/devices.txt).
+// tunDriver is the device number of the TUN driver, misc 200
+// (Documentation/admin-guide/devices.txt).
 var tunDriver = unix.Mkdev(10, 200)
 
 // machineNetwork is the outbound network of a machine.

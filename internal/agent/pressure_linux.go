@@ -50,9 +50,9 @@ func (g programCgroup) relievePressure() {
 	}
 }
 
-// killForMemory makes the kernel kill programs until they hold less memory than now, if most of what
-// they hold cannot be dropped. A limit below that leaves the kernel no other choice; it selects the
-// victims, and counts them in memory.events.
+// killForMemory makes the kernel kill programs until they hold less memory than now, if most of
+// what they hold cannot be dropped. A limit below that leaves the kernel no other choice; it
+// selects the victims, and counts them in memory.events.
 func (g programCgroup) killForMemory() {
 	held := g.heldMemory()
 	if held < g.memory/8*heldShare {
@@ -62,8 +62,8 @@ func (g programCgroup) killForMemory() {
 	_ = writeAt(g.dir, "memory.max", strconv.FormatInt(g.memory, 10))
 }
 
-// heldMemory returns the memory of programs that the kernel cannot drop, in bytes: all but files and
-// caches (memory.stat in Documentation/admin-guide/cgroup-v2.rst).
+// heldMemory returns the memory of programs that the kernel cannot drop, in bytes: all but files
+// and caches (memory.stat in Documentation/admin-guide/cgroup-v2.rst).
 func (g programCgroup) heldMemory() (n int64) {
 	fd, err := unix.Openat(g.dir, "memory.stat", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {

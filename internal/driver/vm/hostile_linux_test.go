@@ -114,8 +114,8 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// reachProbe makes the test binary try reaches. A machine's break-out has fewer rights: qemu adds its
-// own filter.
+// reachProbe makes the test binary try reaches. A machine's break-out has fewer rights: qemu adds
+// its own filter.
 const reachProbe = "reach"
 
 // TestMonitorReach starts the test binary in place of qemu, which tries what a broken monitor could

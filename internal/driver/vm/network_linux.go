@@ -12,9 +12,9 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/linux/egress"
 )
 
-// A machine has no network card. With the network "outbound" the agent makes a TUN device and copies
-// its packets to the machine's second port. The process of the TCP/IP stacks (package egress) has
-// the other end, a socket; neither the daemon nor the monitor parses a packet.
+// A machine has no network card. With the network "outbound" the agent makes a TUN device and
+// copies its packets to the machine's second port. The process of the TCP/IP stacks (package
+// egress) has the other end, a socket; neither the daemon nor the monitor parses a packet.
 
 // openNetwork opens the network access with the operator's rules.
 func (d *Driver) openNetwork() (err error) {

@@ -3,8 +3,9 @@ package policy
 import "slices"
 
 // MonitorRules are the rules of a virtual machine monitor: Rules without everything that a running
-// monitor has no use for. They are installed before the monitor is executed, so they allow execve(2)
-// and what its start needs; the monitor's own filter (qemu -sandbox) then denies new programs.
+// monitor has no use for. They are installed before the monitor is executed, so they allow
+// execve(2) and what its start needs; the monitor's own filter (qemu -sandbox) then denies new
+// programs.
 func MonitorRules() []Rule {
 	removed := monitorRemoved()
 	rules := Rules()

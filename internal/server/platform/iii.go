@@ -12,8 +12,8 @@ import (
 
 // Accelerated is an optional interface of a driver that makes virtual machines.
 type Accelerated interface {
-	// Accelerated returns nil if machines run on the processor's virtualization. Otherwise the error
-	// tells the reason.
+	// Accelerated returns nil if machines run on the processor's virtualization. Otherwise the
+	// error tells the reason.
 	Accelerated() error
 }
 

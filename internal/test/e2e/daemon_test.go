@@ -181,8 +181,8 @@ func (d *daemon) runClients(t *testing.T, languages []string, needs ...testenv.R
 	}
 }
 
-// leftovers returns the leftovers of an exited daemon: agents, monitors and their programs, cgroups, and
-// directories in its runtime directory.
+// leftovers returns the leftovers of an exited daemon: agents, monitors and their programs,
+// cgroups, and directories in its runtime directory.
 func leftovers(t *testing.T, d *daemon) (left []string) {
 	t.Helper()
 	owner := owner(d)

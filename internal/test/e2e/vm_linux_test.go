@@ -28,8 +28,8 @@ func hostKernel(t *testing.T) string {
 	return unix.ByteSliceToString(u.Release[:])
 }
 
-// Behind every front end a program of the driver vm runs on a kernel of its own. All sandboxes start
-// from one snapshot.
+// Behind every front end a program of the driver vm runs on a kernel of its own. All sandboxes
+// start from one snapshot.
 func TestMachineBehindEveryFrontEnd(t *testing.T) {
 	testenv.Need(t, testenv.UserNS, testenv.VM)
 	env := []string{"SANDBOX_TYPE=vm", vmDriver(t, nil), "SANDBAR_III_DEFAULT_MEMORY_MB=256", "SANDBAR_III_IMAGE_ALLOWLIST=python", "SANDBAR_TEMPLATES=[]"}
@@ -93,8 +93,8 @@ func TestIIIQuickstartOnMachines(t *testing.T) {
 	d.endClean(t)
 }
 
-// machineCache returns a new cache directory of the driver vm with the tests' kernel, for roots that
-// later runs do not need.
+// machineCache returns a new cache directory of the driver vm with the tests' kernel, for roots
+// that later runs do not need.
 func machineCache(t *testing.T) string {
 	t.Helper()
 	cache := t.TempDir()
@@ -208,8 +208,8 @@ func withoutKVM(t *testing.T, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// With iii.driver: auto on a host without KVM, the sandboxes of iii are those of the setting driver,
-// and log and doctor tell the reason.
+// With iii.driver: auto on a host without KVM, the sandboxes of iii are those of the setting
+// driver, and log and doctor tell the reason.
 func TestIIIDriverAuto(t *testing.T) {
 	testenv.Need(t, testenv.Root, testenv.UserNS, testenv.VM, testenv.Python)
 	dir := t.TempDir()

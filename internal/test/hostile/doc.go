@@ -1,6 +1,6 @@
-// Command hostile is the first program of a machine that attacks the host: it boots and answers like
-// the agent until the Setup of a sandbox, whose variable HOSTILE names what it then does. Tests of
-// the driver vm start it in place of the agent.
+// Command hostile is the first program of a machine that attacks the host: it boots and answers
+// like the agent until the Setup of a sandbox, whose variable HOSTILE names what it then does.
+// Tests of the driver vm start it in place of the agent.
 package main
 
 // The attacks, for the tests.

@@ -28,8 +28,8 @@ type Boot struct {
 
 // Cmdline returns the kernel's command line. The kernel reboots if it panics, so that the monitor
 // exits with -no-reboot. It grants every allocation, as a host with much memory does: a program
-// that uses more than there is is killed. psi makes the kernel measure the wait for memory, on which
-// the agent acts.
+// that uses more than there is is killed. psi makes the kernel measure the wait for memory, on
+// which the agent acts.
 func Cmdline(b Boot) string {
 	words := []string{"panic=-1", "reboot=t", "cryptomgr.notests", "mitigations=off", "tsc=reliable", "sysctl.vm.overcommit_memory=1", "psi=1"}
 	if b.Console {

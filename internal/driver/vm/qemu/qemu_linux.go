@@ -289,8 +289,8 @@ func (v *machine) Close() error {
 	return nil
 }
 
-// tailSize is the number of bytes kept of qemu's error output.
-const tailSize = 2 << 10
+// tailSize is the number of bytes kept of qemu's error output, which an error quotes whole.
+const tailSize = 480
 
 // tail reads a pipe and keeps the last tailSize bytes.
 type tail struct {
@@ -324,7 +324,7 @@ func readTail(from *os.File, done chan struct{}) *tail {
 func (t *tail) text() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return strings.TrimSpace(string(t.last))
+	return strings.TrimSpace(strings.ToValidUTF8(string(t.last), ""))
 }
 
 // close stops the reading.

@@ -34,8 +34,8 @@ func isStream(fd int) bool {
 	return err == nil
 }
 
-// newDevice takes ownership of the descriptor of a TUN device or of a stream socket with packets. On
-// failure it closes it.
+// newDevice takes ownership of the descriptor of a TUN device or of a stream socket with packets.
+// On failure it closes it.
 func (h *Host) newDevice(fd int) (Device, error) {
 	if !isStream(fd) {
 		return h.NewTun(fd)
