@@ -62,6 +62,12 @@ func (a *agent) changeMachine(s *wire.Setup, _ []int) (step string, err error) {
 	if step, err := a.network.start(&s.Interface); err != nil {
 		return step, err
 	}
+	if s.Capabilities != 0 {
+		a.reduced <- s.Capabilities
+		if err := <-a.hasReduced; err != nil {
+			return "drop the bounding set", err
+		}
+	}
 	if s.PIDs > 0 {
 		if step, err := a.programs.limitProcesses(s.PIDs); err != nil {
 			return step, err

@@ -61,6 +61,8 @@ func Main() {
 		conn:              l,
 		programFilter:     make(chan []byte),
 		filterInstalled:   make(chan error),
+		reduced:           make(chan uint64),
+		hasReduced:        make(chan error),
 		starts:            make(chan startRequest, backlog),
 		byPID:             map[int]*process{},
 		byID:              map[uint32]*process{},

@@ -45,6 +45,8 @@ type agent struct {
 
 	programFilter   chan []byte       // to the launcher, once: the seccomp filter of programs
 	filterInstalled chan error        // its result
+	reduced         chan uint64       // to the launcher: the only capabilities that programs keep
+	hasReduced      chan error        // its result
 	starts          chan startRequest // requests for the launcher
 	jobs            chan func()       // work for the file workers
 
@@ -117,6 +119,8 @@ func (a *agent) startLauncher() (step string, err error) {
 			select {
 			case filter := <-a.programFilter:
 				a.filterInstalled <- installFilter(filter, 0)
+			case keep := <-a.reduced:
+				a.hasReduced <- dropBounding(keep)
 			case r := <-a.starts:
 				a.launch(r)
 			}

@@ -326,6 +326,7 @@ func limits(k kind, s sandbar.Spec) *wire.Setup {
 	}
 	if s.Network == sandbar.NetworkOutbound {
 		setup.Interface = egress.Interface()
+		setup.Capabilities = policy.NetworkCapabilities()
 	}
 	return setup
 }
