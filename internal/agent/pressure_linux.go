@@ -11,19 +11,22 @@ import (
 // drops the program's own code from memory, which is in files, and reads it again and again. In an
 // emulated machine that takes half a minute. The agent ends it earlier.
 
-// pressureTrigger makes memory.pressure readable when all programs together wait for memory for 0.4
-// of 1 second (Documentation/accounting/psi.rst).
-const pressureTrigger = "full 400000 1000000\x00"
+// pressureTrigger makes memory.pressure readable when programs wait for memory for 0.1 of 1 second
+// (Documentation/accounting/psi.rst). An emulated machine spends most of the time that is lost in
+// executing the kernel, which does not count.
+const pressureTrigger = "some 100000 1000000\x00"
 
 const (
-	// heldShare is the part of the limit that must be unreclaimable for a kill, in eighths: with
-	// less, the kernel has something to drop besides the code of programs.
-	heldShare = 6
+	// droppableMemory in bytes, and the part of the limit that is 1/droppableShare, whichever is
+	// more: a program that waits for memory is killed if less can be dropped. The code of Python has
+	// 8 MiB.
+	droppableMemory = 4 << 20
+	droppableShare  = 64
 	// relief is the memory in bytes that a kill must at least free.
 	relief = 4 << 20
 )
 
-// relievePressure kills programs while they wait for memory most of the time. It returns if the
+// relievePressure kills programs that wait for memory. It returns if the
 // kernel has no pressure stall information.
 func (g programCgroup) relievePressure() {
 	if g.dir == 0 {
@@ -50,12 +53,12 @@ func (g programCgroup) relievePressure() {
 	}
 }
 
-// killForMemory makes the kernel kill programs until they hold less memory than now, if most of
-// what they hold cannot be dropped. A limit below that leaves the kernel no other choice; it
-// selects the victims, and counts them in memory.events.
+// killForMemory makes the kernel kill programs if almost nothing of what they hold can be dropped. A
+// limit below what they hold leaves the kernel no other choice; it selects the victims, and counts
+// them in memory.events.
 func (g programCgroup) killForMemory() {
 	held := g.heldMemory()
-	if held < g.memory/8*heldShare {
+	if g.memory-held > max(droppableMemory, g.memory/droppableShare) {
 		return
 	}
 	_ = writeAt(g.dir, "memory.max", strconv.FormatInt(held-relief, 10)) // returns when that much is free

@@ -21,9 +21,9 @@ func TestOutOfMemory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, script := range map[string]string{
-		"at once":         "x = []\nwhile True: x.append(bytearray(1 << 20))",
-		"in its own code": "import json, email, http.client\nx = []\nwhile True:\n  x.append(bytearray(1 << 16)); json.dumps(email.message_from_string('a: b').items())",
+	for _, script := range []string{
+		"x = []\nwhile True: x.append(bytearray(1 << 20))",
+		"import json, email\nx = []\nwhile True: x.append(bytearray(1 << 18)); json.dumps(email.message_from_string('a: b').items())",
 	} {
 		var out bytes.Buffer
 		began := time.Now()
@@ -33,14 +33,16 @@ func TestOutOfMemory(t *testing.T) {
 		}
 		r, err := p.Wait()
 		if err != nil || r.Outcome != sandbar.OutOfMemory {
-			t.Errorf("%s: %+v, %v: %s", name, r, err, out.String())
+			t.Errorf("%+v, %v: %s", r, err, out.String())
 		}
-		t.Logf("%s: ended after %v", name, time.Since(began).Round(time.Millisecond))
+		if took := time.Since(began); took > time.Minute { // without the agent's help: many minutes
+			t.Errorf("it ended after %v", took)
+		}
 	}
 	if err := other.Signal(15); err != nil {
 		t.Error(err)
 	}
-	if r, err := other.Wait(); err != nil || r.Outcome != sandbar.Signaled || r.Signal != 15 {
+	if r, err := other.Wait(); err != nil || r.Signal != 15 {
 		t.Errorf("another program of the machine: %+v, %v", r, err)
 	}
 }
