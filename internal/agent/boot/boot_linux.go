@@ -48,8 +48,9 @@ const (
 	disk     = "/dev/vda"
 )
 
-// patience bounds the wait for a device.
-const patience = 10 * time.Second
+// patience bounds the wait for a device. An emulated machine on a busy host has needed more than 10
+// s for one.
+const patience = time.Minute
 
 // fail reports the failed step and powers the machine off.
 func (m *machine) fail(err error) {
