@@ -22,7 +22,14 @@ func main() {
 		agent.Main() // on the host it is a usual agent's program
 	}
 	serve()
-	select {}
+	rest()
+}
+
+// rest never returns. The Go runtime ends a program without any goroutine that can run.
+func rest() {
+	for {
+		time.Sleep(time.Hour)
+	}
 }
 
 // port is the connection as package boot opens it: in non-blocking mode, without the Go runtime's
@@ -104,6 +111,7 @@ func serve() {
 			}
 		case wire.TypeStart:
 			reply(h.ID, wire.FailExec, syscall.ENOENT, nil) // no shell: the template is complete
+		case wire.TypeClock: // has no answer
 		default:
 			reply(h.ID, wire.OK, 0, nil)
 		}
@@ -162,7 +170,7 @@ func attack(name string) {
 	case "devices":
 		pokeDevices()
 	}
-	select {}
+	rest()
 }
 
 // pokeDevices writes random values to the registers of all PCI devices, without end.
