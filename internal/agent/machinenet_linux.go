@@ -9,10 +9,12 @@ import (
 )
 
 // The descriptors that package boot gives the agent besides SocketFD, if the machine's kernel has
-// TUN devices: the port for packets, and the opened TUN driver without a device.
+// TUN devices: the port for packets, and the opened TUN driver without a device. They are above all
+// that the Go runtime opens: package boot must not replace the descriptors of its own runtime,
+// which uses them until the execve.
 const (
-	MachineNetworkFD = SocketFD + 1
-	MachineTunFD     = SocketFD + 2
+	MachineNetworkFD = 60
+	MachineTunFD     = 61
 )
 
 // tunDriver is the device number of the TUN driver, misc 200

@@ -397,11 +397,12 @@ func (m *machine) startAgent() error {
 	if err != nil {
 		return err
 	}
-	for n, fd := range []int{null, null, null, agent.SocketFD: m.port, agent.MachineNetworkFD: m.network, agent.MachineTunFD: m.tun} {
-		if fd < 0 {
+	for _, d := range [...]struct{ from, to int }{{null, 0}, {null, 1}, {null, 2}, {m.port, agent.SocketFD},
+		{m.network, agent.MachineNetworkFD}, {m.tun, agent.MachineTunFD}} {
+		if d.from < 0 {
 			continue
 		}
-		if err := unix.Dup3(fd, n, 0); err != nil {
+		if err := unix.Dup3(d.from, d.to, 0); err != nil {
 			return err
 		}
 	}
