@@ -8,11 +8,12 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/agent/wire"
 )
 
-// The descriptors that package boot gives the agent besides SocketFD, if the machine's kernel has
-// TUN devices: the port for packets, and the opened TUN driver without a device. They are above all
-// that the Go runtime opens: package boot must not replace the descriptors of its own runtime,
+// The descriptors that package boot gives the agent: the connection and, if the machine's kernel
+// has TUN devices, the port for packets and the opened TUN driver without a device. They are above
+// all that the Go runtime opens: package boot must not replace the descriptors of its own runtime,
 // which uses them until the execve.
 const (
+	MachineSocketFD  = 59
 	MachineNetworkFD = 60
 	MachineTunFD     = 61
 )

@@ -397,7 +397,7 @@ func (m *machine) startAgent() error {
 	if err != nil {
 		return err
 	}
-	for _, d := range [...]struct{ from, to int }{{null, 0}, {null, 1}, {null, 2}, {m.port, agent.SocketFD},
+	for _, d := range [...]struct{ from, to int }{{null, 0}, {null, 1}, {null, 2}, {m.port, agent.MachineSocketFD},
 		{m.network, agent.MachineNetworkFD}, {m.tun, agent.MachineTunFD}} {
 		if d.from < 0 {
 			continue

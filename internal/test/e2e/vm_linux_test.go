@@ -159,7 +159,7 @@ func TestIIIMachineDoesNotBoot(t *testing.T) {
 	if err := json.Unmarshal([]byte("{"+payload), &f); err != nil {
 		t.Fatalf("%v: %s", err, m.Error.Message)
 	}
-	if f.Code != "S300" || !strings.Contains(f.Message, lastWords) || len(f.Message) > 2000 {
+	if f.Code != "S300" || !strings.Contains(f.Message, lastWords) || len(f.Message) > 1000 {
 		t.Errorf("%+v", f)
 	}
 }

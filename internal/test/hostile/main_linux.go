@@ -71,7 +71,7 @@ func (p port) Write(b []byte) (int, error) {
 // send sends a frame.
 func send(kind wire.Type, id uint32, payload []byte) {
 	b := wire.AppendHeader(nil, wire.Header{Length: uint32(len(payload)), Type: kind, ID: id})
-	port(agent.SocketFD).Write(append(b, payload...))
+	port(agent.MachineSocketFD).Write(append(b, payload...))
 }
 
 // reply answers a request.
@@ -86,7 +86,7 @@ func serve() {
 	send(wire.TypeHello, 0, hello.Append(nil))
 	for {
 		head := make([]byte, wire.HeaderSize)
-		if _, err := io.ReadFull(port(agent.SocketFD), head); err != nil {
+		if _, err := io.ReadFull(port(agent.MachineSocketFD), head); err != nil {
 			return
 		}
 		h, err := wire.ParseHeader(head)
@@ -94,7 +94,7 @@ func serve() {
 			return
 		}
 		payload := make([]byte, h.Length)
-		if _, err := io.ReadFull(port(agent.SocketFD), payload); err != nil {
+		if _, err := io.ReadFull(port(agent.MachineSocketFD), payload); err != nil {
 			return
 		}
 		switch h.Type {
@@ -126,7 +126,7 @@ func attack(name string) {
 			for i := range b {
 				b[i] = byte(rand.Uint32())
 			}
-			port(agent.SocketFD).Write(b)
+			port(agent.MachineSocketFD).Write(b)
 		}
 	case "frames":
 		kinds := []wire.Type{wire.TypeHello, wire.TypeReply, wire.TypeExited, wire.TypeData, wire.TypeCredit, wire.TypeClose, wire.TypeSpawn, wire.TypeRenew}
@@ -134,12 +134,12 @@ func attack(name string) {
 			send(kinds[rand.IntN(len(kinds))], id%64, make([]byte, rand.IntN(32<<10)))
 		}
 	case "huge":
-		port(agent.SocketFD).Write(wire.AppendHeader(nil, wire.Header{Length: wire.MaxPayload, Type: wire.TypeReply, ID: 1}))
+		port(agent.MachineSocketFD).Write(wire.AppendHeader(nil, wire.Header{Length: wire.MaxPayload, Type: wire.TypeReply, ID: 1}))
 	case "stutter":
 		r := wire.Reply{}
 		payload := r.Append(nil)
 		for _, c := range append(wire.AppendHeader(nil, wire.Header{Length: uint32(len(payload)), Type: wire.TypeReply, ID: 1 << 20}), payload...) {
-			port(agent.SocketFD).Write([]byte{c})
+			port(agent.MachineSocketFD).Write([]byte{c})
 			time.Sleep(100 * time.Millisecond)
 		}
 	case "lies":
