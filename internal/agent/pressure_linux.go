@@ -18,8 +18,8 @@ const pressureTrigger = "some 100000 1000000\x00"
 
 const (
 	// droppableMemory in bytes, and the part of the limit that is 1/droppableShare, whichever is
-	// more: a program that waits for memory is killed if less can be dropped. The code of Python has
-	// 8 MiB.
+	// more: a program that waits for memory is killed if less can be dropped. The code of Python
+	// has 8 MiB.
 	droppableMemory = 4 << 20
 	droppableShare  = 64
 	// relief is the memory in bytes that a kill must at least free.
@@ -53,9 +53,9 @@ func (g programCgroup) relievePressure() {
 	}
 }
 
-// killForMemory makes the kernel kill programs if almost nothing of what they hold can be dropped. A
-// limit below what they hold leaves the kernel no other choice; it selects the victims, and counts
-// them in memory.events.
+// killForMemory makes the kernel kill programs if almost nothing of what they hold can be dropped.
+// A limit below what they hold leaves the kernel no other choice; it selects the victims, and
+// counts them in memory.events.
 func (g programCgroup) killForMemory() {
 	held := g.heldMemory()
 	if g.memory-held > max(droppableMemory, g.memory/droppableShare) {
