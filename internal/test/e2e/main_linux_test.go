@@ -42,7 +42,7 @@ func boundaries() []boundary {
 			return []string{"SANDBAR_DRIVERS={gvisor: {runtime: " + testenv.RunscProgram() + "}}"}
 		}},
 		{"vm", []testenv.Requirement{testenv.UserNS, testenv.VM}, []string{"python", "shell"}, func(t *testing.T) []string {
-			return []string{vmDriver(t, nil)}
+			return []string{vmDriver(t, nil), bootTime}
 		}},
 	}
 }
