@@ -41,8 +41,8 @@ func boundaries() []boundary {
 		{"gvisor", []testenv.Requirement{testenv.UserNS, testenv.Runsc, testenv.Python, testenv.Node}, []string{"python", "javascript", "shell"}, func(*testing.T) []string {
 			return []string{"SANDBAR_DRIVERS={gvisor: {runtime: " + testenv.RunscProgram() + "}}"}
 		}},
-		{"vm", []testenv.Requirement{testenv.UserNS, testenv.VM}, []string{"python", "shell"}, func(t *testing.T) []string {
-			return []string{vmDriver(t, nil), bootTime}
+		{"vm", []testenv.Requirement{testenv.TestAll, testenv.UserNS, testenv.VM}, []string{"python", "shell"}, func(t *testing.T) []string {
+			return []string{vmDriver(t, nil)}
 		}},
 	}
 }
