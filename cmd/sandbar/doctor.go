@@ -36,7 +36,9 @@ error). runtime means that the layer below the programs enforces it in place of 
 host's kernel: Sandbar itself, or gVisor.
 
 A driver that can use several programs of the host, such as container runtimes, is
-tested with each.
+tested with each. For the driver vm the report names the monitor, the kernel, and
+whether machines run on KVM or are emulated, and why. --measure also prepares what is
+missing, boots a machine and creates a sandbox, and prints the durations.
 
 Exit code: 0 if the driver ran a program, else 1.`,
 		Example: "  sandbar doctor\n  sandbar doctor --json\n  sandbar doctor --driver local",
@@ -57,8 +59,9 @@ Exit code: 0 if the driver ran a program, else 1.`,
 			if chosen == config.AutoDriver {
 				chosen = ""
 			}
+			measure, _ := cmd.Flags().GetBool("measure")
 			report := doctor.Examine(cmd.Context(), doctor.Input{
-				Version: thisBuild().Version, Factories: a.factories, Chosen: chosen, Languages: languages,
+				Version: thisBuild().Version, Factories: a.factories, Chosen: chosen, Languages: languages, Measure: measure,
 				Host:    func(name string) driver.Host { return platform.Host(cfg, name, slog.New(slog.DiscardHandler)) },
 				Presets: func(ctx context.Context, d driver.Driver) []doctor.Preset { return platform.PresetStates(ctx, cfg, d) },
 			})
@@ -74,6 +77,7 @@ Exit code: 0 if the driver ran a program, else 1.`,
 		},
 	}
 	cmd.Flags().Bool("json", false, "print JSON")
+	cmd.Flags().Bool("measure", false, "boot a virtual machine of the driver vm and tell how long it takes")
 	a.settings(cmd, driverSetting)
 	return cmd
 }
@@ -143,6 +147,10 @@ func printDrivers(w io.Writer, r doctor.Report) {
 		}
 		fmt.Fprintf(w, "%s %s\t%s\n", mark, d.Name, state)
 		fix(w, d.Fix)
+		for _, f := range d.Facts {
+			fmt.Fprintf(w, "    %s: %s\n", f.Name, cli.Printable(f.State))
+			fix(w, f.Fix)
+		}
 		for _, a := range d.Alternatives {
 			printAlternative(w, a)
 		}

@@ -67,13 +67,17 @@ func iiiSettings(c config.III) settings.Config {
 	return s
 }
 
-// iiiOptions returns the options of the protocol for the server (serve --iii) and for the worker.
+// iiiOptions returns the options of the protocol for the server (serve --iii) and for the worker. d
+// is the driver of its sandboxes.
 func iiiOptions(cfg *config.Config, d driver.Driver, e *engine.Engine, log *slog.Logger) iii.Options {
 	o := iii.Options{Engine: e, Config: iiiSettings(cfg.III), Images: newIIIImages(cfg, d, log), Logger: log}
+	if name := d.Caps().Name; name != e.Caps().Name {
+		o.Driver = name
+	}
 	if _, _, most := e.Limits(); cfg.Origin(maxMemory) == "" && platform.HostMemory() > 0 {
 		o.HostMemory = most.Memory // raiseIIILimits set it to the host's
 	}
-	if e.Caps().Outbound {
+	if d.Caps().Outbound {
 		o.Network = sandbar.NetworkOutbound
 	}
 	if len(o.Config.Allowed()) == 0 {

@@ -123,8 +123,13 @@ func (a *app) serve(cfg *config.Config, load func() (*config.Config, error)) err
 		return err
 	}
 	lowerOOMScore(d, log)
+	caps, iiiDriver := d.First.Caps(), d.First
+	if cfg.III.Listen != "" && cfg.III.Sandboxes {
+		if iiiDriver, err = platform.IIIDriver(cfg, a.factories, &d, log); err != nil {
+			return errors.Join(err, d.Close())
+		}
+	}
 	reconcile(d, log)
-	caps := d.First.Caps()
 	metrics, err := newMetrics(cfg, caps)
 	if err == nil {
 		err = checkNetwork(cfg, caps)
@@ -141,7 +146,7 @@ func (a *app) serve(cfg *config.Config, load func() (*config.Config, error)) err
 		c.PausedDir, c.MaxPaused, c.MaxPausedBytes = pausedDir, int(cfg.Paused.Max), cfg.Paused.MaxBytes
 		c.Observe, c.Clients = metrics.Observe, clientLimits(cfg)
 		c.CheckLanguages = true
-		c.Templates, c.ReadyMemory = templates(cfg, c.Languages, caps), cfg.TemplatesMemory
+		c.Templates, c.ReadyMemory = templates(cfg, c.Languages, caps, iiiDriver.Caps()), cfg.TemplatesMemory
 		if cfg.III.Listen != "" && cfg.III.Sandboxes {
 			raiseIIILimits(cfg, c)
 		}
@@ -164,7 +169,7 @@ func (a *app) serve(cfg *config.Config, load func() (*config.Config, error)) err
 	if err != nil {
 		return errors.Join(err, e.Shutdown(context.Background()))
 	}
-	iiiListener, err := newIII(cfg, d.First, e, api, token, clients, log)
+	iiiListener, err := newIII(cfg, iiiDriver, e, api, token, clients, log)
 	if err != nil {
 		return errors.Join(err, server.StopAccepting(), e.Shutdown(context.Background()))
 	}

@@ -10,12 +10,13 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/server/config"
 )
 
-// templates returns the templates of the daemon's warm pool.
-func templates(cfg *config.Config, languages *lang.Catalogue, caps driver.Caps) []engine.Template {
+// templates returns the templates of the daemon's warm pool. iii are the Caps of the driver of the
+// iii protocol's sandboxes.
+func templates(cfg *config.Config, languages *lang.Catalogue, first, iii driver.Caps) []engine.Template {
 	if cfg.Templates.Auto {
 		all := defaultTemplates(languages, cfg.Fathom.Network)
 		if cfg.III.Listen != "" && cfg.III.Sandboxes {
-			all = append(all, iiiTemplates(cfg, caps)...)
+			all = append(all, iiiTemplates(cfg, first, iii)...)
 		}
 		return all
 	}
@@ -52,14 +53,19 @@ func defaultTemplates(languages *lang.Catalogue, network bool) []engine.Template
 }
 
 // iiiTemplates returns templates for sandboxes of the iii protocol that are created with
-// an image and no other options. Each fills after the first request for its image.
-func iiiTemplates(cfg *config.Config, caps driver.Caps) []engine.Template {
+// an image and no other options. Each fills after the first request for its image. first are the
+// Caps of the engine's first driver, caps those of the protocol's.
+func iiiTemplates(cfg *config.Config, first, caps driver.Caps) []engine.Template {
 	var limits sandbar.Limits
 	if caps.Enforced.CPUs != sandbar.EnforcedNone {
 		limits.CPUs = float64(cfg.III.DefaultCPUs)
 	}
 	if caps.Enforced.Memory != sandbar.EnforcedNone {
 		limits.Memory = cfg.III.DefaultMemoryMB << 20
+	}
+	name := ""
+	if caps.Name != first.Name {
+		name = caps.Name
 	}
 	images := []string{sandbar.ImageHost}
 	for _, image := range iiiSettings(cfg.III).Catalogue() {
@@ -69,7 +75,7 @@ func iiiTemplates(cfg *config.Config, caps driver.Caps) []engine.Template {
 	}
 	var out []engine.Template
 	for _, image := range images {
-		out = append(out, engine.Template{Max: 16, Spec: sandbar.Spec{Image: image, Limits: limits}})
+		out = append(out, engine.Template{Max: 16, Spec: sandbar.Spec{Driver: name, Image: image, Limits: limits}})
 	}
 	return out
 }

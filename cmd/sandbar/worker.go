@@ -19,6 +19,7 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/process/prespawn"
 	"github.com/sandbar-dev/sandbar/internal/protocol/iii"
 	"github.com/sandbar-dev/sandbar/internal/server/config"
+	"github.com/sandbar-dev/sandbar/internal/server/platform"
 )
 
 var workerSettings = []setting{
@@ -76,20 +77,24 @@ func (a *app) worker(cfg *config.Config) error {
 	if err != nil {
 		return err
 	}
+	own, err := platform.IIIDriver(cfg, a.factories, &d, log)
+	if err != nil {
+		return errors.Join(err, d.Close())
+	}
 	reconcile(d, log)
 	if p.engine, err = a.newEngine(cfg, d, log, func(c *engine.Config) {
 		raiseWorkerLimits(cfg, c)
 		if cfg.Templates.Auto {
-			c.Templates, c.ReadyMemory = iiiTemplates(cfg, d.First.Caps()), cfg.TemplatesMemory
+			c.Templates, c.ReadyMemory = iiiTemplates(cfg, d.First.Caps(), own.Caps()), cfg.TemplatesMemory
 		}
 	}); err != nil {
 		return err
 	}
-	o.Options = iiiOptions(cfg, d.First, p.engine, log)
+	o.Options = iiiOptions(cfg, own, p.engine, log)
 	if p.worker, err = iii.NewWorker(o); err != nil {
 		return errors.Join(err, p.engine.Shutdown(context.Background()))
 	}
-	caps := p.engine.Caps()
+	caps := own.Caps()
 	log.Info("connecting to an iii engine", "engine", o.URL, "name", o.Name, "driver", caps.Name, "boundary", string(caps.Boundary), "version", o.Version)
 	return p.run()
 }

@@ -76,8 +76,9 @@ func (g *guestCgroup) enter() (step string, err error) {
 // programCgroup is the cgroup of a machine's programs. The agent itself stays outside. The zero
 // value limits nothing. dir is 0 if there is none.
 type programCgroup struct {
-	dir    int // the directory, in which programs are forked (CLONE_INTO_CGROUP, clone(2))
-	events int // memory.events
+	dir    int   // the directory, in which programs are forked (CLONE_INTO_CGROUP, clone(2))
+	events int   // memory.events
+	memory int64 // the limit, in bytes
 }
 
 // Bounds of a machine that programs may not exhaust.
@@ -139,14 +140,14 @@ func (g programCgroup) limitProcesses(n int64) (step string, err error) {
 }
 
 // limitMemory leaves the agent and the kernel a part of the memory that is available now.
-func (g programCgroup) limitMemory() (step string, err error) {
+func (g *programCgroup) limitMemory() (step string, err error) {
 	b, err := os.ReadFile("/proc/meminfo")
 	if err != nil {
 		return "read the size of the memory", err
 	}
 	available, all := int64(memoryLine(b, "MemAvailable:")), int64(memoryLine(b, "MemTotal:"))
-	n := available - max(reservedMemory, all/reservedShare)
-	return "limit memory", writeAt(g.dir, "memory.max", strconv.FormatInt(n, 10))
+	g.memory = available - max(reservedMemory, all/reservedShare)
+	return "limit memory", writeAt(g.dir, "memory.max", strconv.FormatInt(g.memory, 10))
 }
 
 // newCgroupMount returns a mount of the version 2 cgroups that is attached nowhere.

@@ -34,7 +34,10 @@ func openConn(mode, path string) (*conn, error) {
 		fd, err := dialHost(path)
 		return &conn{in: fd, out: fd, passesFDs: true}, err
 	}
-	return &conn{in: SocketFD, out: SocketFD, passesFDs: mode == ModeSocket, wholeMachine: mode == ModeMachine}, nil
+	if mode == ModeMachine {
+		return &conn{in: MachineSocketFD, out: MachineSocketFD, wholeMachine: true}, nil
+	}
+	return &conn{in: SocketFD, out: SocketFD, passesFDs: mode == ModeSocket}, nil
 }
 
 // takeStdio moves standard input and output to other descriptors, as the connection, and replaces

@@ -43,10 +43,11 @@ const ModeSocket = "socket"
 // descriptors.
 const ModeStream = "stream"
 
-// ModeMachine is ModeStream for an agent in a virtual machine that is the sandbox. The agent builds
-// nothing. Of the first Setup it applies Env, Dir, Rlimits, Capabilities, ProgramSeccomp (whose tag
-// is RLIMIT_LOCKS) and PIDs. A further Setup, after the machine was restored from a snapshot,
-// changes Env, Rlimits and PIDs, and the bounds of each tmpfs that is in Mounts.
+// ModeMachine is ModeStream for an agent in a virtual machine that is the sandbox, with the
+// connection MachineSocketFD. The agent builds nothing. Of the first Setup it applies Env, Dir,
+// Rlimits, Capabilities, ProgramSeccomp (whose tag is RLIMIT_LOCKS) and PIDs. A further Setup,
+// after the machine was restored from a snapshot, changes Env, Rlimits and PIDs, and the bounds of
+// each tmpfs that is in Mounts; it makes Interface, and reduces Capabilities.
 const ModeMachine = "machine"
 
 // ModeStdio makes the agent serve its standard input and output, for container runtimes that offer

@@ -21,6 +21,7 @@ func (a *agent) setUpMachine(s *wire.Setup, _ []int) (step string, err error) {
 	if a.programs, step, err = makeProgramCgroup(s.PIDs); err != nil {
 		return step, err
 	}
+	go a.programs.relievePressure()
 	a.oom.setMachine()
 	if step, err := a.startLauncher(); err != nil {
 		return step, err
@@ -45,8 +46,8 @@ func (a *agent) setUpMachine(s *wire.Setup, _ []int) (step string, err error) {
 	return "", nil
 }
 
-// changeMachine applies the Setup of a restored machine: the environment and the limits of its
-// sandbox.
+// changeMachine applies the Setup of a restored machine: the environment, the network and the
+// limits of its sandbox.
 func (a *agent) changeMachine(s *wire.Setup, _ []int) (step string, err error) {
 	a.env = s.Env
 	for i := range s.Mounts {
@@ -56,6 +57,15 @@ func (a *agent) changeMachine(s *wire.Setup, _ []int) (step string, err error) {
 		}
 		if err := unix.Mount("", m.Target, "", unix.MS_REMOUNT|mountFlags(m.Flags), tmpfsBounds(m)); err != nil {
 			return "change the size of " + m.Target, err
+		}
+	}
+	if step, err := a.network.start(&s.Interface); err != nil {
+		return step, err
+	}
+	if s.Capabilities != 0 {
+		a.reduced <- s.Capabilities
+		if err := <-a.hasReduced; err != nil {
+			return "drop the bounding set", err
 		}
 	}
 	if s.PIDs > 0 {

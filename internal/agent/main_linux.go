@@ -61,6 +61,8 @@ func Main() {
 		conn:              l,
 		programFilter:     make(chan []byte),
 		filterInstalled:   make(chan error),
+		reduced:           make(chan uint64),
+		hasReduced:        make(chan error),
 		starts:            make(chan startRequest, backlog),
 		byPID:             map[int]*process{},
 		byID:              map[uint32]*process{},
@@ -70,7 +72,7 @@ func Main() {
 		childStarted:      make(chan struct{}, 1),
 	}
 	if a.wholeMachine {
-		a.random = openRandom()
+		a.random, a.network = openRandom(), openMachineNetwork()
 	}
 	a.killer = newTreeKiller(a)
 	unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)

@@ -19,7 +19,8 @@ type agent struct {
 	readerIsUser bool
 	// wholeMachine says that the sandbox is a virtual machine (ModeMachine).
 	wholeMachine bool
-	random       int    // of openRandom, if wholeMachine
+	random       int // of openRandom, if wholeMachine
+	network      machineNetwork
 	bootID       int    // of coverBootID, 0 before it
 	machineID    int    // /etc/machine-id for the next Renew after one of a template, else 0
 	capabilities uint64 // of programs, if wholeMachine
@@ -46,6 +47,8 @@ type agent struct {
 
 	programFilter   chan []byte       // to the launcher, once: the seccomp filter of programs
 	filterInstalled chan error        // its result
+	reduced         chan uint64       // to the launcher: the only capabilities that programs keep
+	hasReduced      chan error        // its result
 	starts          chan startRequest // requests for the launcher
 	jobs            chan func()       // work for the file workers
 
@@ -118,6 +121,8 @@ func (a *agent) startLauncher() (step string, err error) {
 			select {
 			case filter := <-a.programFilter:
 				a.filterInstalled <- installFilter(filter, 0)
+			case keep := <-a.reduced:
+				a.hasReduced <- dropBounding(keep)
 			case r := <-a.starts:
 				a.launch(r)
 			}

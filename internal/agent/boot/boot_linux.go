@@ -22,7 +22,7 @@ func Main() {
 	if _, err := os.Stat(OrderFile); err != nil {
 		return
 	}
-	m := machine{port: -1}
+	m := machine{port: -1, network: -1, tun: -1}
 	err := m.bringUp()
 	m.fail(err)
 }
@@ -32,6 +32,9 @@ type machine struct {
 	step string // the current step, for errors
 	port int    // the connection, -1 before it is open
 	self int    // the program
+
+	// network is the port for packets, tun the TUN driver; -1 without.
+	network, tun int
 }
 
 // Directories of the initial file system. root becomes the machine's root.
@@ -45,8 +48,9 @@ const (
 	disk     = "/dev/vda"
 )
 
-// patience bounds the wait for a device.
-const patience = 10 * time.Second
+// patience bounds the wait for a device. An emulated machine on a busy host has needed more than 10
+// s for one.
+const patience = time.Minute
 
 // fail reports the failed step and powers the machine off.
 func (m *machine) fail(err error) {
@@ -74,6 +78,7 @@ func (m *machine) bringUp() (err error) {
 		{"mount the kernel's file systems", mountKernel},
 		{"load modules", loadModules},
 		{"open the port " + Port, m.openPort},
+		{"open the port " + NetworkPort, m.openNetwork},
 		{"mount the root's lower layer", mountLower},
 		{"mount the root's upper layer", mountUpper},
 		{"mount the overlay", mountOverlay},
@@ -144,13 +149,35 @@ func await(ready func() bool) error {
 	return nil
 }
 
-// openPort opens the port of that name as agent.SocketFD.
-func (m *machine) openPort() error {
+// lowestFD is above all descriptors that the agent has at fixed numbers.
+const lowestFD = agent.MachineTunFD + 1
+
+// openPort opens the agent's connection.
+func (m *machine) openPort() (err error) {
+	m.port, err = openPort(Port)
+	return err
+}
+
+// openNetwork opens the port for packets and the TUN driver, if the kernel has it.
+func (m *machine) openNetwork() error {
+	tun, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil // the machine can have no network, which the agent reports
+	}
+	if m.tun, err = unix.FcntlInt(uintptr(tun), unix.F_DUPFD_CLOEXEC, lowestFD); err != nil {
+		return err
+	}
+	m.network, err = openPort(NetworkPort)
+	return errors.Join(err, unix.Close(tun))
+}
+
+// openPort opens the port of that name.
+func openPort(wanted string) (int, error) {
 	device := ""
 	err := await(func() bool {
 		names, _ := filepath.Glob("/sys/class/virtio-ports/*/name") // the pattern is right
 		for _, name := range names {
-			if b, err := os.ReadFile(name); err == nil && strings.TrimSpace(string(b)) == Port {
+			if b, err := os.ReadFile(name); err == nil && strings.TrimSpace(string(b)) == wanted {
 				device = "/dev/" + filepath.Base(filepath.Dir(name))
 				_, err := os.Stat(device)
 				return err == nil
@@ -159,19 +186,16 @@ func (m *machine) openPort() error {
 		return false
 	})
 	if err != nil {
-		return err
+		return -1, err
 	}
 	// Non-blocking: a blocking write keeps the processor busy until the host has read
 	// (__send_to_port in drivers/char/virtio_console.c).
 	fd, err := unix.Open(device, unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
-		return &os.PathError{Op: "open", Path: device, Err: err}
+		return -1, &os.PathError{Op: "open", Path: device, Err: err}
 	}
-	// No descriptor of the steps below may be agent.SocketFD.
-	if m.port, err = unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, agent.SocketFD+1); err != nil {
-		return err
-	}
-	return unix.Close(fd)
+	defer unix.Close(fd)
+	return unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, lowestFD)
 }
 
 func mountLower() error {
@@ -366,15 +390,19 @@ func (m *machine) startAgent() error {
 	if err != nil {
 		return err
 	}
-	if null, err = unix.FcntlInt(uintptr(null), unix.F_DUPFD_CLOEXEC, agent.SocketFD+1); err != nil {
+	if null, err = unix.FcntlInt(uintptr(null), unix.F_DUPFD_CLOEXEC, lowestFD); err != nil {
 		return err
 	}
-	self, err := unix.FcntlInt(uintptr(m.self), unix.F_DUPFD_CLOEXEC, agent.SocketFD+1)
+	self, err := unix.FcntlInt(uintptr(m.self), unix.F_DUPFD_CLOEXEC, lowestFD)
 	if err != nil {
 		return err
 	}
-	for n, fd := range []int{null, null, null, m.port} { // the last is agent.SocketFD
-		if err := unix.Dup3(fd, n, 0); err != nil {
+	for _, d := range [...]struct{ from, to int }{{null, 0}, {null, 1}, {null, 2}, {m.port, agent.MachineSocketFD},
+		{m.network, agent.MachineNetworkFD}, {m.tun, agent.MachineTunFD}} {
+		if d.from < 0 {
+			continue
+		}
+		if err := unix.Dup3(d.from, d.to, 0); err != nil {
 			return err
 		}
 	}

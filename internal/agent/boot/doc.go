@@ -16,6 +16,8 @@ package boot
 const (
 	// Port is the name of the virtio port of the agent's connection.
 	Port = "sandbar.agent"
+	// NetworkPort is the name of the virtio port for packets (wire.PacketReader).
+	NetworkPort = "sandbar.network"
 	// Init is the path of the program in the initial file system.
 	Init = "/init"
 	// ModuleDir has the kernel modules, NAME.ko, and OrderFile.

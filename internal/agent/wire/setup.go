@@ -50,7 +50,8 @@ type Setup struct {
 	// forbids what only the agent may do.
 	ProgramSeccomp []byte
 	// Capabilities are those that programs of a whole machine can have, a bit for each (capability(7),
-	// AllCapabilities for no reduction). Programs of other agents have none.
+	// AllCapabilities for no reduction). A second Setup with another value than 0 leaves programs
+	// those that are in both. Programs of other agents have none.
 	Capabilities uint64
 	// Env is the environment of every program, "K=V". A Start can add to it.
 	Env []string

@@ -2,7 +2,6 @@ package native
 
 import (
 	"fmt"
-	"net/netip"
 	"os"
 	"runtime"
 
@@ -109,16 +108,9 @@ func (d *Driver) refuseNetwork(n sandbar.Network) error {
 	return e
 }
 
-// interfaceName is the name of a sandbox's network device.
-const interfaceName = "eth0"
-
 // addNetwork adds the network device and the name server to a plan.
 func (d *Driver) addNetwork(setup *wire.Setup) {
-	addr := func(a netip.Prefix, gateway netip.Addr) wire.Addr {
-		return wire.Addr{IP: a.Addr().AsSlice(), Bits: uint8(a.Bits()), Gateway: gateway.AsSlice()}
-	}
-	setup.Interface = wire.Interface{Name: interfaceName, MTU: egress.MTU, Addrs: []wire.Addr{
-		addr(egress.Address, egress.Gateway), addr(egress.Address6, egress.Gateway6)}}
+	setup.Interface = egress.Interface()
 	if !d.net.daemonCreates {
 		setup.Interface.Device = d.net.device
 	}

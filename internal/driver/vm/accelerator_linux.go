@@ -2,6 +2,7 @@ package vm
 
 import (
 	"context"
+	"errors"
 	"os"
 	"time"
 
@@ -37,10 +38,38 @@ func (d *Driver) accelerated(q *qemu.QEMU) (monitor.Monitor, error) {
 	}
 	if choice == qemu.KVM {
 		return nil, &sandbar.Error{Code: sandbar.Unsupported, Field: OptionAccelerator, Message: "no machine boots on KVM", Err: err,
-			Fix: "give this user access to /dev/kvm (its group is usually kvm), or use the accelerator tcg"}
+			Fix: kvmFix(err) + "; or use the accelerator tcg"}
 	}
 	d.Log.Info("machines are emulated", "reason", err)
+	d.noKVM = err
 	return q, nil
+}
+
+// Accelerated returns nil if machines run on KVM. Unsupported: they are emulated, or no guest
+// kernel is prepared; the error tells the reason.
+func (d *Driver) Accelerated() error {
+	d.readyMu.Lock()
+	defer d.readyMu.Unlock()
+	switch {
+	case d.monitor == nil:
+		return &sandbar.Error{Code: sandbar.Unsupported, Message: "no guest kernel of the driver vm is prepared", Fix: "run `sandbar vm setup`"}
+	case d.monitor.Facts().Accelerator == qemu.KVM:
+		return nil
+	case d.noKVM == nil:
+		return &sandbar.Error{Code: sandbar.Unsupported, Message: "the driver's option accelerator is tcg", Fix: "set it to auto"}
+	}
+	return &sandbar.Error{Code: sandbar.Unsupported, Message: "no machine boots on KVM", Err: d.noKVM, Fix: kvmFix(d.noKVM)}
+}
+
+// kvmFix returns what makes KVM work after an error of probeKVM.
+func kvmFix(err error) string {
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return "enable virtualization in the firmware, or nested virtualization for this virtual machine; in a container add the device /dev/kvm"
+	case errors.Is(err, os.ErrPermission):
+		return "give this user access to /dev/kvm: its group is usually kvm"
+	}
+	return "use a host with working KVM; within a virtual machine this needs nested virtualization"
 }
 
 // probeKVM boots a machine on KVM up to the first message of its first process. The machine has no

@@ -16,7 +16,7 @@ func later() []string {
 		"escape/0*", "escape/11-*", "escape/12-*", "escape/14-*", "escape/2[0-27-9]*", "escape/25-signal-host", "escape/26-*", "escape/3*", "escape/4*",
 		"escape/5[016]*", "escape/59-*", "escape/6[56]*", "escape/8*", "escape/9*",
 		"files/[a-kn-z]*", "lifecycle/create-d*", "lifecycle/destroy-concurrent", "lifecycle/destroy-during-start", "lifecycle/destroy-impatient", "lifecycle/gone-*",
-		"lifecycle/private-directories", "limits/cpu*", "limits/memory", "limits/shared-memory", "limits/two-at-once", "limits/unlimited", "races/*", "saves/[b-jl-z]*",
+		"lifecycle/private-directories", "outbound/[dmu]*", "outbound/no-way-in", "outbound/refused-at-once", "limits/cpu*", "limits/memory", "limits/shared-memory", "limits/two-at-once", "limits/unlimited", "races/*", "saves/[b-jl-z]*",
 		"streams/[a-ce-rt-z]*", "streams/s[l-p]*", "streams/stdin-[a-df-z]*", "streams/stdin-empty", "trees/[a-ce-fm-z]*", "trees/left-alone", "warm/*",
 	}
 }

@@ -37,6 +37,11 @@ func falseQEMU() {
 		fmt.Printf("QEMU emulator version %s (false)\n", version)
 		os.Exit(0)
 	}
+	if len(os.Args) == 4 && os.Args[1] == reachProbe {
+		var process int
+		fmt.Sscan(os.Args[3], &process)
+		tryReaches(os.Args[2], process)
+	}
 	var fault, control string
 	for i, arg := range os.Args {
 		if arg == "-L" {

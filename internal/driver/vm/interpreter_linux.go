@@ -77,6 +77,9 @@ func (t templater) Prepare(ctx context.Context, s driver.TemplateSpec) (driver.T
 	if len(s.Imports) > 0 {
 		return nil, &sandbar.Error{Code: sandbar.Unsupported, Field: "imports", Message: "modules cannot be imported in advance in a machine"}
 	}
+	if s.Spec.Network == sandbar.NetworkOutbound {
+		return nil, &sandbar.Error{Code: sandbar.Unsupported, Field: "network", Message: "a program that waits in a snapshot has a capability (NET_RAW) that programs with a network do not get"}
+	}
 	if err := t.d.refuse(s.Spec); err != nil {
 		return nil, err
 	}

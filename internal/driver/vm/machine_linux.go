@@ -20,6 +20,7 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/agent/wire"
 	"github.com/sandbar-dev/sandbar/internal/driver/vm/guest"
 	"github.com/sandbar-dev/sandbar/internal/driver/vm/monitor"
+	"github.com/sandbar-dev/sandbar/internal/linux/egress"
 	"github.com/sandbar-dev/sandbar/internal/linux/hostenv"
 	"github.com/sandbar-dev/sandbar/internal/linux/policy"
 	"github.com/sandbar-dev/sandbar/internal/linux/sandboxes"
@@ -46,7 +47,8 @@ type resources struct {
 	sandboxes.Resources
 	d     *Driver
 	vm    monitor.VM
-	saves *savable // nil for a machine that boots
+	saves *savable     // nil for a machine that boots
+	link  *egress.Link // nil: the machine has no network
 }
 
 var _ monitor.Launcher = (*resources)(nil)
@@ -65,13 +67,17 @@ func (r *resources) prepare(memory int64, l sandbar.Limits) error {
 	return r.TakeGroup(hostenv.GroupLimits(r.d.Groups.Caps(), l, 0))
 }
 
-// closeVM closes the connections to the monitor, which has ended.
+// closeVM closes the network and the connections to the monitor, which has ended.
 func (r *resources) closeVM() error {
 	r.saves.close()
-	if r.vm == nil {
-		return nil
+	var err error
+	if r.link != nil {
+		err = r.link.Close()
 	}
-	return r.vm.Close()
+	if r.vm != nil {
+		err = errors.Join(err, r.vm.Close())
+	}
+	return err
 }
 
 // Launch implements monitor.Launcher.
@@ -91,7 +97,7 @@ func (r *resources) Launch(ctx context.Context, p monitor.Program) error {
 	}
 	plan := &wire.Monitor{
 		Hostname: "sandbar", Root: monitorRoot, Mounts: r.d.monitorMounts(p.Libraries), Mitigate: r.d.Mitigate, UID: monitorUID, GID: monitorUID,
-		Rlimits: []wire.Rlimit{{Resource: policy.RlimitCore, Soft: 1, Hard: 1}}, Seccomp: r.d.Filter, Args: p.Args, Env: p.Env, Files: uint8(len(p.Files)),
+		Rlimits: []wire.Rlimit{{Resource: policy.RlimitCore, Soft: 1, Hard: 1}}, Seccomp: r.d.filter, Args: p.Args, Env: p.Env, Files: uint8(len(p.Files)),
 	}
 	return client.StartMonitor(ctx, conn, plan, fds...)
 }
@@ -288,7 +294,7 @@ func (r *resources) restore(ctx context.Context, t *template, s sandbar.Spec, st
 		return nil, sandbar.Errorf(sandbar.Unavailable, "opening the root of a machine: %w", err)
 	}
 	defer root.Close()
-	box, err := r.start(ctx, t.kind, root, snapshot, s.Limits, client.Options{Carried: t.carried, CarriedStdio: std})
+	box, err := r.start(ctx, t.kind, root, snapshot, s, client.Options{Carried: t.carried, CarriedStdio: std})
 	if err != nil {
 		return nil, err
 	}
@@ -305,8 +311,8 @@ func (r *resources) restore(ctx context.Context, t *template, s sandbar.Spec, st
 
 // start starts the machine of a snapshot. o are the options of the agent's client that depend on the
 // snapshot. The caller keeps the files.
-func (r *resources) start(ctx context.Context, k kind, root *os.File, snapshot monitor.Snapshot, l sandbar.Limits, o client.Options) (box *client.Sandbox, err error) {
-	if err := r.prepare(k.machineMemory(), l); err != nil {
+func (r *resources) start(ctx context.Context, k kind, root *os.File, snapshot monitor.Snapshot, s sandbar.Spec, o client.Options) (box *client.Sandbox, err error) {
+	if err := r.prepare(k.machineMemory(), s.Limits); err != nil {
 		return nil, err
 	}
 	if r.saves, err = newSavable(k, snapshot.RAM, root); err != nil {
@@ -314,6 +320,12 @@ func (r *resources) start(ctx context.Context, k kind, root *os.File, snapshot m
 	}
 	m := k.machine(machineName(r.d.Owner, r.ID), root)
 	m.Spare = r.saves.devices
+	if s.Network == sandbar.NetworkOutbound {
+		if m.Network, err = r.attachNetwork(); err != nil {
+			return nil, err
+		}
+		defer m.Network.Close()
+	}
 	if r.vm, err = r.d.monitor.Restore(ctx, r, m, snapshot); err != nil {
 		r.vm = nil // and not an interface of a nil pointer
 		return nil, err
@@ -340,7 +352,12 @@ func renewal(machineID string) (wire.Renew, error) {
 // sandbox, nil if it has them.
 func limits(k kind, s sandbar.Spec) *wire.Setup {
 	setup := &wire.Setup{Env: k.environment(s.Env)}
-	if boundsOf(k.machineMemory(), s.Limits).change(k.bounds, setup) || len(s.Env) > 0 {
+	changed := boundsOf(k.machineMemory(), s.Limits).change(k.bounds, setup)
+	if s.Network == sandbar.NetworkOutbound {
+		setup.Interface = egress.Interface()
+		setup.Capabilities = policy.NetworkCapabilities()
+	}
+	if changed || len(s.Env) > 0 || s.Network == sandbar.NetworkOutbound {
 		return setup
 	}
 	return nil

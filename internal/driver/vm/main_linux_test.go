@@ -12,10 +12,12 @@ import (
 
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/driver"
+	"github.com/sandbar-dev/sandbar/internal/linux/egress/netstack"
 	"github.com/sandbar-dev/sandbar/internal/test/testenv"
 )
 
 func TestMain(m *testing.M) {
+	netstack.Main()
 	falseQEMU()
 	goleak.VerifyTestMain(m)
 }

@@ -123,6 +123,11 @@ func (s *sandbox) Save(ctx context.Context, dir string, o driver.SaveOptions) (s
 }
 
 func (s *sandbox) save(ctx context.Context, dir string, o driver.SaveOptions) (size int64, err error) {
+	if s.r.link != nil {
+		// Suspend does not stop the packets that are on the way.
+		return 0, &sandbar.Error{Code: sandbar.Unsupported, Field: "network", Message: "a virtual machine with the network \"outbound\" cannot be saved",
+			Fix: "create the sandbox without a network"}
+	}
 	own := s.r.saves
 	select {
 	case own.busy <- struct{}{}:
@@ -466,7 +471,7 @@ func (d *Driver) Restore(ctx context.Context, id sandbar.ID, s sandbar.Spec, dir
 
 // resume makes a sandbox from a state.
 func (r *resources) resume(ctx context.Context, st *state, s sandbar.Spec) (driver.Sandbox, error) {
-	box, err := r.start(ctx, st.info.Kind, st.root, st.Snapshot, s.Limits, client.Options{FirstID: st.info.FirstID})
+	box, err := r.start(ctx, st.info.Kind, st.root, st.Snapshot, s, client.Options{FirstID: st.info.FirstID})
 	if err != nil {
 		return nil, err
 	}

@@ -214,22 +214,10 @@ func (ts *templates) boot(ctx context.Context, key, dir string, k kind) (err err
 		return writeError(err)
 	}
 	defer os.RemoveAll(tmp)
-	var s monitor.Snapshot
-	for _, f := range []struct {
-		name string
-		file **os.File
-		size int64
-	}{{ramName, &s.RAM, k.machineMemory()}, {stateName, &s.State, 0}} {
-		// The monitor is another user, and opens the files by their descriptors. No other process can
-		// reach them in this directory, whose mode is 0700.
-		*f.file, err = os.OpenFile(filepath.Join(tmp, f.name), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
-		if err != nil {
-			return writeError(err)
-		}
-		defer (*f.file).Close()
-		if err := errors.Join((*f.file).Chmod(0o666), (*f.file).Truncate(f.size)); err != nil {
-			return writeError(err)
-		}
+	s, err := newSnapshot(tmp, k)
+	defer closeSnapshot(s)
+	if err != nil {
+		return writeError(err)
 	}
 	r := newResources(ts.d, sandbar.ID("sb_boot_"+key[:16]))
 	var carried *client.Carried
@@ -253,6 +241,25 @@ func (ts *templates) boot(ctx context.Context, key, dir string, k kind) (err err
 	}
 	ts.d.Log.Info("a virtual machine has booted", "snapshot", key, "duration", time.Since(began).Round(time.Millisecond))
 	return nil
+}
+
+// newSnapshot creates the files of a snapshot, which the caller closes also after an error. The
+// monitor is another user, and opens the files by their descriptors. No other process can reach
+// them in this directory, whose mode is 0700.
+func newSnapshot(dir string, k kind) (s monitor.Snapshot, err error) {
+	for _, f := range []struct {
+		name string
+		file **os.File
+		size int64
+	}{{ramName, &s.RAM, k.machineMemory()}, {stateName, &s.State, 0}} {
+		if *f.file, err = os.OpenFile(filepath.Join(dir, f.name), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600); err != nil {
+			return s, err
+		}
+		if err := errors.Join((*f.file).Chmod(0o666), (*f.file).Truncate(f.size)); err != nil {
+			return s, err
+		}
+	}
+	return s, nil
 }
 
 // describe completes the directory of a snapshot. It sets the digests of info.

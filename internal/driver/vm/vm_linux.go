@@ -15,6 +15,7 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/driver/vm/guest"
 	"github.com/sandbar-dev/sandbar/internal/driver/vm/monitor"
 	"github.com/sandbar-dev/sandbar/internal/driver/vm/qemu"
+	"github.com/sandbar-dev/sandbar/internal/linux/egress"
 	"github.com/sandbar-dev/sandbar/internal/linux/hostenv"
 	"github.com/sandbar-dev/sandbar/internal/linux/policy"
 	"github.com/sandbar-dev/sandbar/internal/linux/sandboxes"
@@ -68,11 +69,15 @@ type Driver struct {
 	qemu      *qemu.QEMU
 	cache     string
 	layout    hostenv.Layout
+	filter    []byte // system calls of monitors
 	templates *templates
+	network   *egress.Host // nil: no sandbox can have a network
+	noNetwork string       // why network is nil
 
 	readyMu   sync.Mutex
 	monitor   monitor.Monitor // nil until ready has succeeded, which sets the fields below
 	kernel    guest.Kernel
+	noKVM     error  // why machines are emulated, nil if by the options
 	initramfs string // path
 	initSum   string
 
@@ -143,9 +148,12 @@ func (d *Driver) open() (err error) {
 	if d.templates, err = newTemplates(d); err != nil {
 		return err
 	}
-	d.Describe(Name, driver.BoundaryVM)
-	if err = d.Compile(policy.TagLocks); err != nil {
+	if err = d.openNetwork(); err != nil {
 		return err
+	}
+	d.Describe(Name, driver.BoundaryVM)
+	if d.filter, err = policy.Compile(runtime.GOARCH, policy.MonitorRules()); err != nil {
+		return sandbar.Errorf(sandbar.Unsupported, "no system-call filter for this processor: %w", err)
 	}
 	if err = d.Start(); err != nil {
 		return err
@@ -204,7 +212,9 @@ func (d *Driver) describe() {
 	case d.monitor.Facts().Accelerator == qemu.TCG:
 		notes = append(notes, "machines are emulated (TCG), because KVM was not asked for or no machine boots on it: programs run several times slower than on this host")
 	}
-	notes = append(notes, "the driver vm supports only sandboxes without a network")
+	if c.Outbound = d.network != nil; !c.Outbound {
+		notes = append(notes, d.noNetwork)
+	}
 	c.Notes = append(notes, c.Notes...)
 }
 
@@ -213,7 +223,7 @@ func (d *Driver) release() error {
 	if d.templates != nil {
 		d.templates.close()
 	}
-	return d.Release()
+	return errors.Join(d.closeNetwork(), d.Release())
 }
 
 // Close cancels boots in progress and releases the driver's resources. All its sandboxes must be
@@ -239,9 +249,8 @@ func (d *Driver) Prepare(ctx context.Context) error {
 
 // refuse returns an error if the driver cannot do or enforce what s requests.
 func (d *Driver) refuse(s sandbar.Spec) error {
-	if s.Network != "" && s.Network != sandbar.NetworkNone {
-		return &sandbar.Error{Code: sandbar.Unsupported, Field: "network",
-			Message: "the driver vm supports only sandboxes without a network", Fix: "use the native driver for sandboxes with a network"}
+	if err := d.refuseNetwork(s.Network); err != nil {
+		return err
 	}
 	if m := s.Limits.Memory; m > 0 && (m < MinMemory || m > MaxMemory) {
 		return &sandbar.Error{Code: sandbar.Unsupported, Field: "limits.memory",

@@ -14,7 +14,12 @@
 //     in time is killed.
 package egress
 
-import "github.com/sandbar-dev/sandbar/internal/linux/egress/wire"
+import (
+	"net/netip"
+
+	agentwire "github.com/sandbar-dev/sandbar/internal/agent/wire"
+	"github.com/sandbar-dev/sandbar/internal/linux/egress/wire"
+)
 
 // Addresses of the link, for the configuration of the sandbox's end; see package wire.
 var (
@@ -24,3 +29,11 @@ var (
 
 // MTU is the largest packet of the link, in bytes.
 const MTU = wire.MTU
+
+// Interface is the network device at the sandbox's end of the link.
+func Interface() agentwire.Interface {
+	addr := func(a netip.Prefix, gateway netip.Addr) agentwire.Addr {
+		return agentwire.Addr{IP: a.Addr().AsSlice(), Bits: uint8(a.Bits()), Gateway: gateway.AsSlice()}
+	}
+	return agentwire.Interface{Name: "eth0", MTU: MTU, Addrs: []agentwire.Addr{addr(Address, Gateway), addr(Address6, Gateway6)}}
+}

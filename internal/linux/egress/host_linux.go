@@ -102,9 +102,10 @@ func (h *Host) Close() error {
 	return nil
 }
 
-// Attach takes ownership of fd, a TUN device (IFF_TUN with IFF_NO_PI), and forwards its packets
-// until Close. On failure it closes fd. The first call starts the stack's process and returns the
-// error of that start; later, a device waits for the process to be restarted.
+// Attach takes ownership of fd, a TUN device (IFF_TUN with IFF_NO_PI) or a connected stream socket
+// with packets (wire.PacketReader of internal/agent), and forwards its packets until Close. On
+// failure it closes fd. The first call starts the stack's process and returns the error of that
+// start; later, a device waits for the process to be restarted.
 func (h *Host) Attach(fd int) (*Link, error) {
 	l, err := h.newLink(fd)
 	if err != nil {

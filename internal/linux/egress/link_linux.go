@@ -16,7 +16,7 @@ import (
 type Link struct {
 	host   *Host
 	id     uint32
-	device int // descriptor of the TUN device
+	device int // descriptor of the TUN device or socket
 	// memory file with the byte counts and connections, which only stack processes access
 	ledger int
 

@@ -37,3 +37,10 @@ func MachineCapabilities() (set uint64) {
 	}
 	return set
 }
+
+// NetworkCapabilities is MachineCapabilities for a machine with outbound network. Without NET_RAW
+// programs cannot send packets that the machine's kernel has not made.
+func NetworkCapabilities() uint64 {
+	const netRaw = 13
+	return MachineCapabilities() &^ (1 << netRaw)
+}

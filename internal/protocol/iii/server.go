@@ -22,6 +22,8 @@ type Options struct {
 	Engine *engine.Engine
 	// Config is the worker's settings. The zero Config allows no image.
 	Config settings.Config
+	// Driver is as in function.Options.
+	Driver string
 	// Images finds images. Default: HostImages.
 	Images function.Images
 	// Network is the network of a sandbox with network: true. Default: none, and requests for it
@@ -48,7 +50,7 @@ func (o Options) functions() (*function.Functions, error) {
 	if o.Images == nil {
 		o.Images = HostImages()
 	}
-	return function.New(function.Options{Engine: o.Engine, Config: o.Config, Images: o.Images, Network: o.Network,
+	return function.New(function.Options{Engine: o.Engine, Config: o.Config, Driver: o.Driver, Images: o.Images, Network: o.Network,
 		Visible: o.Visible, HostMemory: o.HostMemory, Logger: o.Logger})
 }
 

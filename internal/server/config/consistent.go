@@ -115,6 +115,10 @@ func (l *loader) knownDrivers(drivers []Driver) {
 			l.contradiction("allowed_drivers", where+sandbar.Quote(name, 40)+" stands twice", "name each driver once")
 		}
 	}
+	if name := l.config.III.Driver; name != "" && name != AutoDriver && name != l.config.Driver && !slices.Contains(l.config.AllowedDrivers, name) {
+		l.contradiction("iii.driver", l.config.Origin("iii.driver")+": iii.driver: "+sandbar.Quote(name, 40)+" is neither the setting driver nor one of allowed_drivers",
+			"add it to allowed_drivers, or use auto")
+	}
 	where := l.config.Origin("drivers")
 	for _, name := range slices.Sorted(maps.Keys(l.config.Drivers)) {
 		known, ok := options[name]

@@ -18,6 +18,7 @@ type III struct {
 	Listen    string // "" for no listener
 	Open      bool
 	Sandboxes bool
+	Driver    string // "" for the setting driver; AutoDriver for IIIMachines where KVM works
 	Presets   string // PresetsAuto, PresetsHost or PresetsImage
 	Worker    IIIWorker
 
@@ -32,6 +33,9 @@ type III struct {
 	PerImageCaps                map[string]ImageCaps
 	CustomImages                map[string]string
 }
+
+// IIIMachines is the driver that iii.driver: auto prefers.
+const IIIMachines = "vm"
 
 // The values of III.Presets: what the presets python and node are if no image of that name is
 // installed.
@@ -76,6 +80,11 @@ func (c *Config) iiiFields() []field {
 		{path: "iii.sandboxes", value: boolean(&c.III.Sandboxes), initial: "true", allowed: "true or false",
 			doc: "Whether the engine offers the daemon's own sandboxes. With false it offers only those of workers that connect, such as " +
 				"\"sandbar worker\" on other machines."},
+		{path: "iii.driver", value: text(&c.III.Driver, anyText), instead: "the setting driver",
+			allowed: "auto, or a driver of the settings driver and allowed_drivers",
+			doc: "The driver of the sandboxes of this protocol. auto is vm, with which each sandbox is a virtual machine as in the protocol's text, " +
+				"if qemu and a kernel are prepared (\"sandbar vm setup\") and a machine boots on KVM; otherwise the setting driver. " +
+				"Requests of other protocols may then name vm too. The log and \"sandbar doctor\" tell the reason."},
 		{path: "iii.presets", value: oneOf(&c.III.Presets, PresetsAuto, PresetsHost, PresetsImage), initial: PresetsAuto,
 			allowed: "auto, host or image",
 			doc: "The meaning of the images python and node if no image of that name was pulled or imported: with \"host\" this host's own programs, " +

@@ -33,6 +33,8 @@ type Input struct {
 	// none.
 	Presets   func(context.Context, driver.Driver) []Preset
 	Languages *lang.Catalogue
+	// Measure makes drivers measure themselves, which can take minutes (driver.Inspector).
+	Measure bool
 }
 
 // Report is the result of Examine. The JSON names are stable.
@@ -63,6 +65,9 @@ type Driver struct {
 	Summary string `json:"summary"`
 	Finding
 	Options map[string]string `json:"options"`
+	// Facts are the states of what the driver depends on; empty for a driver that is no
+	// driver.Inspector.
+	Facts []driver.Fact `json:"facts"`
 	// Alternatives are the driver's variants, such as the runtimes of oci; empty for a driver
 	// without variants.
 	Alternatives []Alternative `json:"alternatives"`
@@ -137,7 +142,12 @@ func Examine(ctx context.Context, in Input) Report {
 	var chosen driver.Driver
 	for _, f := range in.Factories {
 		d, err := f.New(in.Host(f.Name))
-		found := Driver{Name: f.Name, Summary: f.Summary, Options: f.Options, Finding: describe(d, err), Alternatives: alternatives(f, in.Host)}
+		found := Driver{Name: f.Name, Summary: f.Summary, Options: f.Options, Finding: describe(d, err), Facts: []driver.Fact{}, Alternatives: alternatives(f, in.Host)}
+		if err == nil {
+			if i, ok := driver.As[driver.Inspector](d); ok {
+				found.Facts = i.Inspect(ctx, in.Measure)
+			}
+		}
 		if err == nil && chosen == nil && choose(in.Chosen, found) {
 			chosen, r.Driver = d, found.Name
 		} else if err == nil {

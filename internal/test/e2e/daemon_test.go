@@ -181,14 +181,14 @@ func (d *daemon) runClients(t *testing.T, languages []string, needs ...testenv.R
 	}
 }
 
-// leftovers returns the leftovers of an exited daemon: agents and their programs, cgroups, and
-// directories in its runtime directory.
+// leftovers returns the leftovers of an exited daemon: agents, monitors and their programs,
+// cgroups, and directories in its runtime directory.
 func leftovers(t *testing.T, d *daemon) (left []string) {
 	t.Helper()
 	owner := owner(d)
 	for _, f := range glob(t, "/proc/[0-9]*/cmdline") {
 		b, _ := os.ReadFile(f)
-		if a := strings.Split(string(b), "\x00"); len(a) > 2 && a[0] == "sandbar-agent" && strings.HasPrefix(a[2], owner) {
+		if a := strings.Split(string(b), "\x00"); len(a) > 2 && (a[0] == "sandbar-agent" || a[0] == "qemu-system-x86_64") && strings.HasPrefix(a[2], owner) {
 			left = append(left, f)
 		}
 	}

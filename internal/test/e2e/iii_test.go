@@ -161,6 +161,13 @@ const asDocumented = "SANDBAR_III_IMAGE_ALLOWLIST=python,node"
 func TestIIIQuickstart(t *testing.T) {
 	testenv.Need(t, testenv.Linux, testenv.UserNS, testenv.NpmIII, testenv.PyIII)
 	d, url := iiiDaemon(t, t.TempDir(), asDocumented)
+	runQuickstart(t, url)
+	d.endClean(t)
+}
+
+// runQuickstart runs the quickstart with both SDKs.
+func runQuickstart(t *testing.T, url string) {
+	t.Helper()
 	for _, args := range [][]string{{"/usr/bin/node", "quickstart.mjs"}, {"/usr/bin/python3", "quickstart.py"}} {
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 		cmd := exec.CommandContext(ctx, args[0], args[1:]...)
@@ -193,7 +200,6 @@ func TestIIIQuickstart(t *testing.T) {
 			t.Errorf("%v: %v; %q, want %q\n%s%s", args, err, said, want, out, stderr.Bytes())
 		}
 	}
-	d.endClean(t)
 }
 
 // The examples of the protocol's text, unchanged, except that their address is replaced if it is

@@ -2,7 +2,10 @@ package e2e
 
 import (
 	"fmt"
+	"maps"
 	"os"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/sandbar-dev/sandbar/internal/test/testenv"
@@ -13,6 +16,7 @@ import (
 var engines dockerd.Shared
 
 func TestMain(m *testing.M) {
+	beQEMU()
 	code := m.Run()
 	if err := engines.Stop(); err != nil {
 		fmt.Fprintln(os.Stderr, "the Docker Engine could not be stopped:", err)
@@ -37,6 +41,9 @@ func boundaries() []boundary {
 		{"gvisor", []testenv.Requirement{testenv.UserNS, testenv.Runsc, testenv.Python, testenv.Node}, []string{"python", "javascript", "shell"}, func(*testing.T) []string {
 			return []string{"SANDBAR_DRIVERS={gvisor: {runtime: " + testenv.RunscProgram() + "}}"}
 		}},
+		{"vm", []testenv.Requirement{testenv.TestAll, testenv.UserNS, testenv.VM}, []string{"python", "shell"}, func(t *testing.T) []string {
+			return []string{vmDriver(t, nil)}
+		}},
 	}
 }
 
@@ -44,4 +51,22 @@ func boundaries() []boundary {
 func (b boundary) environ(t *testing.T) []string {
 	t.Helper()
 	return append(b.settings(t), "SANDBOX_TYPE="+b.name)
+}
+
+// vmDriver returns the setting of the driver vm for the tests' qemu, kernel and root. Options in
+// more replace those; an empty one is left out.
+func vmDriver(t *testing.T, more map[string]string) string {
+	t.Helper()
+	options, err := testenv.VMOptions()
+	if err != nil {
+		t.Fatal(err)
+	}
+	maps.Copy(options, more)
+	var all []string
+	for _, name := range slices.Sorted(maps.Keys(options)) {
+		if options[name] != "" {
+			all = append(all, name+": "+options[name])
+		}
+	}
+	return "SANDBAR_DRIVERS={vm: {" + strings.Join(all, ", ") + "}}"
 }

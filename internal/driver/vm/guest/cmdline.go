@@ -10,6 +10,9 @@ import (
 // Port is the name of the virtio port of the agent's connection (virtserialport, name=…).
 const Port = boot.Port
 
+// NetworkPort is the name of the virtio port for packets.
+const NetworkPort = boot.NetworkPort
+
 // FailurePrefix begins the line that a machine writes to the port, in place of the agent's first
 // frame, or to the console, if it cannot boot.
 const FailurePrefix = boot.FailurePrefix
@@ -25,9 +28,11 @@ type Boot struct {
 
 // Cmdline returns the kernel's command line. The kernel reboots if it panics, so that the monitor
 // exits with -no-reboot. It grants every allocation, as a host with much memory does: a program
-// that uses more than there is is killed.
+// that uses more than there is is killed. psi makes the kernel measure the wait for memory, on
+// which the agent acts. Without no_timer_check a kernel on an emulated processor of a busy host can
+// panic, because interrupts of its timer come late.
 func Cmdline(b Boot) string {
-	words := []string{"panic=-1", "reboot=t", "cryptomgr.notests", "mitigations=off", "tsc=reliable", "sysctl.vm.overcommit_memory=1"}
+	words := []string{"panic=-1", "reboot=t", "cryptomgr.notests", "mitigations=off", "tsc=reliable", "sysctl.vm.overcommit_memory=1", "psi=1", "no_timer_check"}
 	if b.Console {
 		words = append(words, "console=ttyS0", "loglevel=5")
 	} else {

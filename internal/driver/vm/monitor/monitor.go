@@ -46,6 +46,9 @@ type Machine struct {
 	Root *os.File
 	// Spare, if set, is an empty file into which SaveDevices can write.
 	Spare *os.File
+	// Network is a connected stream socket for the machine's packets (wire.PacketReader); nil for a
+	// machine that cannot send any.
+	Network *os.File
 }
 
 // Boot is a machine that boots.

@@ -69,8 +69,9 @@ func (f *files) number(file *os.File) int {
 	return monitor.FirstFile + len(*f) - 1
 }
 
-// arguments returns the command line without kernel and migration. agent and qmp are descriptors.
-func (q *QEMU) arguments(m monitor.Machine, ram string, clone bool, agent, qmp int, root, kvm string) []string {
+// arguments returns the command line without kernel and migration. agent and qmp are descriptors,
+// network is the backend of the port for packets.
+func (q *QEMU) arguments(m monitor.Machine, ram string, clone bool, agent, qmp int, network, root, kvm string) []string {
 	memory := strconv.FormatInt(m.Memory>>20, 10) + "M"
 	backend := "memory-backend-file,id=m,size=" + memory + ",mem-path=" + ram
 	if clone {
@@ -94,6 +95,7 @@ func (q *QEMU) arguments(m monitor.Machine, ram string, clone bool, agent, qmp i
 		"-chardev", "socket,id=agent,fd="+strconv.Itoa(agent),
 		"-chardev", "socket,id=qmp,fd="+strconv.Itoa(qmp), "-mon", "chardev=qmp,mode=control",
 		"-device", "virtio-serial-pci,disable-legacy=on", "-device", "virtserialport,chardev=agent,name="+guest.Port,
+		"-chardev", network+",id=network", "-device", "virtserialport,chardev=network,name="+guest.NetworkPort,
 		"-device", "vmgenid,guid=auto",
 		"-blockdev", "driver=file,filename="+root+",read-only=on,node-name=root,locking=off",
 		"-device", "virtio-blk-pci,drive=root,disable-legacy=on")
@@ -168,6 +170,10 @@ func (q *QEMU) start(ctx context.Context, l monitor.Launcher, m monitor.Machine,
 	if m.Spare != nil {
 		v.spare = inherited.add(m.Spare)
 	}
+	network := "null"
+	if m.Network != nil {
+		network = "socket,fd=" + strconv.Itoa(inherited.number(m.Network))
+	}
 	kvm := ""
 	if q.accelerator == KVM {
 		device, err := os.OpenFile("/dev/kvm", os.O_RDWR, 0)
@@ -178,7 +184,7 @@ func (q *QEMU) start(ctx context.Context, l monitor.Launcher, m monitor.Machine,
 		kvm = "/dev/fdset/1"
 		inherited = append(inherited, device)
 	}
-	args := q.arguments(m, ram, kernel == nil, agentFD, qmpFD, root, kvm)
+	args := q.arguments(m, ram, kernel == nil, agentFD, qmpFD, network, root, kvm)
 	if kvm != "" {
 		args = append(args, "-add-fd", "set=1,fd="+strconv.Itoa(monitor.FirstFile+len(inherited)-1))
 	}
@@ -292,8 +298,8 @@ func (v *machine) Close() error {
 	return nil
 }
 
-// tailSize is the number of bytes kept of qemu's error output.
-const tailSize = 2 << 10
+// tailSize is the number of bytes kept of qemu's error output, which an error quotes whole.
+const tailSize = 480
 
 // tail reads a pipe and keeps the last tailSize bytes.
 type tail struct {
@@ -327,7 +333,7 @@ func readTail(from *os.File, done chan struct{}) *tail {
 func (t *tail) text() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return strings.TrimSpace(string(t.last))
+	return strings.TrimSpace(strings.ToValidUTF8(string(t.last), ""))
 }
 
 // close stops the reading.

@@ -131,7 +131,7 @@ func (s *server) attach(id uint32, tun int, file *os.File) error {
 	if _, there := s.links[id]; there {
 		return errProtocol
 	}
-	dev, err := s.host.NewTun(tun)
+	dev, err := s.host.newDevice(tun)
 	if err != nil {
 		file.Close()
 		s.links[id] = nil

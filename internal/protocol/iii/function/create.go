@@ -172,13 +172,23 @@ func (f *Functions) root(ctx context.Context, image settings.Image) (Root, error
 // distinguished.
 const flow = "iii"
 
+// enforced returns what the driver of the sandboxes enforces.
+func (f *Functions) enforced() sandbar.Enforcements {
+	for _, c := range f.opt.Engine.Drivers() {
+		if c.Name == f.opt.Driver {
+			return c.Enforced
+		}
+	}
+	return f.opt.Engine.Caps().Enforced
+}
+
 // spec returns the engine's Spec. Defaults that this host cannot enforce are left to the engine,
 // since the caller has not requested them. CPUs and memory beyond the host's are reduced to the
 // host's, which makes no difference to a program.
 func (f *Functions) spec(req createRequest, root Root) (sandbar.Spec, error) {
-	c, held := f.opt.Config, f.opt.Engine.Caps().Enforced
+	c, held := f.opt.Config, f.enforced()
 	idle := settings.Seconds(value(req.idle, c.DefaultIdleTimeoutSecs))
-	spec := sandbar.Spec{Client: sandbar.Client{Flow: flow}, Image: root.Image, Name: value(req.name, ""), Env: req.env.pairs, IdleTimeout: max(idle, time.Second)}
+	spec := sandbar.Spec{Driver: f.opt.Driver, Client: sandbar.Client{Flow: flow}, Image: root.Image, Name: value(req.name, ""), Env: req.env.pairs, IdleTimeout: max(idle, time.Second)}
 	if req.cpus != nil || held.CPUs != sandbar.EnforcedNone {
 		spec.Limits.CPUs = float64(min(value(req.cpus, c.DefaultCPUs), uint32(runtime.NumCPU())))
 	}

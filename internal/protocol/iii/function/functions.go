@@ -41,6 +41,8 @@ type Options struct {
 	Engine *engine.Engine
 	// Config is the operator's settings.
 	Config settings.Config
+	// Driver is the driver of the sandboxes, one of the engine's. Default: the engine's first.
+	Driver string
 	// Images finds images. Required.
 	Images Images
 	// Network is the network of a sandbox with network: true. Default: none, and requests for it
