@@ -1,6 +1,7 @@
 package sandbar
 
 import (
+	"strconv"
 	"strings"
 	"time"
 )
@@ -132,6 +133,38 @@ type Cmd struct {
 	// Dir is the working directory inside the sandbox. A relative Dir starts at DefaultDir.
 	// Default: DefaultDir.
 	Dir string
+	// Terminal, if not nil, gives the program a terminal as its input and outputs. Unsupported if
+	// the driver has none (driver.Caps.Terminals).
+	Terminal *Terminal
+}
+
+// Terminal is a program's pseudoterminal (pty(7)). It is the program's controlling terminal, and
+// all output is Stdout. The end of the standard input is sent as Ctrl-D.
+type Terminal struct {
+	// Size is the size at the start.
+	Size TerminalSize
+	// Sizes, if not nil, delivers later sizes. The driver receives until the program's end; invalid
+	// sizes are ignored.
+	Sizes <-chan TerminalSize
+}
+
+// TerminalSize is the size of a terminal in characters, each 1 to MaxTerminalSize.
+type TerminalSize struct{ Rows, Cols int }
+
+// MaxTerminalSize bounds the rows and columns of a terminal.
+const MaxTerminalSize = 10_000
+
+// Check returns an Invalid error, with the Field "rows" or "cols", if s is out of range.
+func (s TerminalSize) Check() error {
+	for _, x := range [...]struct {
+		field string
+		n     int
+	}{{"rows", s.Rows}, {"cols", s.Cols}} {
+		if x.n < 1 || x.n > MaxTerminalSize {
+			return &Error{Code: Invalid, Field: x.field, Message: "the terminal's " + x.field + " are out of range; allowed: 1 to " + strconv.Itoa(MaxTerminalSize)}
+		}
+	}
+	return nil
 }
 
 // DefaultDir is the working directory and HOME of programs in a sandbox. It is writable and private

@@ -12,10 +12,13 @@ import (
 	"github.com/sandbar-dev/sandbar/client/wire"
 )
 
-// Streams are the input and the outputs of a command. A nil Stdin is an empty input.
+// Streams are the input and the outputs of a command. A nil Stdin is an empty input. A command with
+// a terminal writes to Stdout only.
 type Streams struct {
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
+	// Sizes, if not nil, delivers later sizes of the terminal, until the command's end.
+	Sizes <-chan sandbar.TerminalSize
 }
 
 // OutputError is a failed write to an output. It ended the command.
@@ -53,6 +56,11 @@ func (c *Client) Exec(ctx context.Context, id string, x wire.Exec, s Streams) (w
 	if s.Stdin != nil {
 		go e.sendStdin(s.Stdin)
 	}
+	if s.Sizes != nil {
+		over := make(chan struct{})
+		defer close(over)
+		go e.sendSizes(s.Sizes, over)
+	}
 	r, err := e.follow(s)
 	if _, ok := errors.AsType[*sandbar.Error](err); ok || err == nil {
 		return r, err
@@ -76,11 +84,30 @@ type execution struct {
 	closed bool
 }
 
-func (e *execution) send(k wire.Kind, data []byte) error {
+func (e *execution) send(k wire.Kind, data []byte) error { return e.write(wire.Append(nil, k, data)) }
+
+func (e *execution) write(frame []byte) error {
 	e.writing.Lock()
 	defer e.writing.Unlock()
-	_, err := e.conn.Write(wire.Append(nil, k, data))
+	_, err := e.conn.Write(frame)
 	return err
+}
+
+// sendSizes sends sizes of the terminal until over is closed. It drops those out of range.
+func (e *execution) sendSizes(sizes <-chan sandbar.TerminalSize, over <-chan struct{}) {
+	for {
+		select {
+		case <-over:
+			return
+		case size, more := <-sizes:
+			if !more {
+				return
+			}
+			if size.Check() == nil && e.write(wire.AppendResize(nil, wire.TerminalSize(size))) != nil {
+				return
+			}
+		}
+	}
 }
 
 func (e *execution) close() {

@@ -124,6 +124,8 @@ type Caps struct {
 	HostPrograms bool
 	// Outbound: a Spec may request sandbar.NetworkOutbound. If false, Notes say why.
 	Outbound bool
+	// Terminals: a Cmd may have a Terminal.
+	Terminals bool
 	// Notes are sentences for an operator: what is missing, and how to fix it.
 	Notes []string
 }

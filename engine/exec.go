@@ -85,7 +85,7 @@ func (s *Sandbox) check(c sandbar.Cmd, lim, def sandbar.Limits) (sandbar.Cmd, sa
 	if err := s.e.checkEnv(s.spec.Env, c.Env); err != nil {
 		return c, lim, err
 	}
-	c, err = checkCmd(c)
+	c, err = s.e.checkCmd(s.spec, c)
 	return c, lim, err
 }
 

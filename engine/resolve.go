@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/driver"
 	"github.com/sandbar-dev/sandbar/engine/lang"
 )
 
@@ -168,7 +169,7 @@ func checkArgs(args []string) error {
 
 // checkCmd checks a command except for its environment. It returns a copy that the caller cannot
 // change.
-func checkCmd(c sandbar.Cmd) (sandbar.Cmd, error) {
+func (e *Engine) checkCmd(s sandbar.Spec, c sandbar.Cmd) (sandbar.Cmd, error) {
 	if len(c.Args) == 0 || c.Args[0] == "" {
 		return c, &sandbar.Error{Code: sandbar.Invalid, Field: "args",
 			Message: "there is no program to run: the first of args is its name or path"}
@@ -183,8 +184,24 @@ func checkCmd(c sandbar.Cmd) (sandbar.Cmd, error) {
 		c.Dir = sandbar.DefaultDir
 	}
 	c.Args, c.Env = slices.Clone(c.Args), maps.Clone(c.Env)
-	return c, nil
+	if c.Terminal == nil {
+		return c, nil
+	}
+	b, err := e.backend(s.Driver)
+	if err != nil {
+		return c, err
+	}
+	if !b.caps.Terminals {
+		return c, driver.RefuseTerminal(b.caps.Name, c)
+	}
+	if c.Env["TERM"] == "" && s.Env["TERM"] == "" {
+		c.Env = mergeEnv(c.Env, map[string]string{"TERM": defaultTerm})
+	}
+	return c, c.Terminal.Size.Check()
 }
+
+// defaultTerm is TERM of programs with a terminal, unless the caller sets it.
+const defaultTerm = "xterm-256color"
 
 // plan is a checked job: the sandbox to make and the program to run.
 type plan struct {
@@ -222,7 +239,7 @@ func (e *Engine) plan(j sandbar.Job) (plan, error) {
 	if err = e.checkEnv(p.spec.Env, j.Cmd.Env); err != nil {
 		return p, err
 	}
-	p.cmd, err = checkCmd(p.cmd)
+	p.cmd, err = e.checkCmd(p.spec, p.cmd)
 	return p, err
 }
 

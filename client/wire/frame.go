@@ -21,6 +21,7 @@ const (
 	Request Kind = 'r' // an Exec, in JSON
 	Stdin   Kind = 'i' // bytes of standard input; an empty frame is its end
 	Cancel  Kind = 'c' // end the program: TERM, a grace, KILL
+	Resize  Kind = 'z' // the terminal's new rows and columns: 2 bytes each, big endian
 )
 
 // Frames of a daemon. The last one is Ended or Failed.
@@ -68,6 +69,20 @@ func CreditOf(data []byte) (int, error) {
 		return 0, fmt.Errorf("a credit for %d bytes, and at most %d can be open", n, Window)
 	}
 	return int(n), nil
+}
+
+// AppendResize appends a frame Resize. The size must be in range.
+func AppendResize(b []byte, s TerminalSize) []byte {
+	b = binary.BigEndian.AppendUint16(AppendHeader(b, Resize, 4), uint16(s.Rows))
+	return binary.BigEndian.AppendUint16(b, uint16(s.Cols))
+}
+
+// SizeOf decodes the data of a Resize frame. The size may be out of range.
+func SizeOf(data []byte) (TerminalSize, error) {
+	if len(data) != 4 {
+		return TerminalSize{}, fmt.Errorf("a terminal's size of %d bytes where 4 are needed", len(data))
+	}
+	return TerminalSize{Rows: int(binary.BigEndian.Uint16(data)), Cols: int(binary.BigEndian.Uint16(data[2:]))}, nil
 }
 
 var errLarge = errors.New("a frame is larger than the protocol allows")

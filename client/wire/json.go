@@ -200,6 +200,15 @@ type Exec struct {
 	Output  Amount            `json:"output,omitempty"`  // bytes; default the sandbox's
 	// Stdin frames follow; otherwise the input is empty
 	Stdin bool `json:"stdin,omitempty"`
+	// Terminal gives the command a terminal of this size. Resize frames may follow. Without Timeout
+	// and Output the command has no such limit.
+	Terminal *TerminalSize `json:"terminal,omitempty"`
+}
+
+// TerminalSize is the size of a terminal in characters, each 1 to sandbar.MaxTerminalSize.
+type TerminalSize struct {
+	Rows int `json:"rows"`
+	Cols int `json:"cols"`
 }
 
 // Result is the result of a command.

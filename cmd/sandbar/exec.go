@@ -25,6 +25,9 @@ Standard input is passed to the command. Standard output and standard error are
 streamed byte for byte. Ctrl-C ends the command with its grace period; a second
 Ctrl-C exits at once.
 
+With --tty the command has a terminal of the size of yours. Its output is standard
+output, all keys go to it, and it has no limits of time and output by default.
+
 With --detach the command runs in the background and its process id is printed, for
 "sandbar logs", "sandbar ps" and "sandbar kill".
 ` + remoteHelp + `
@@ -39,6 +42,7 @@ Exit code: the command's own, or
 		Example: `  sandbar exec $id -- ls -l /
   echo hello | sandbar exec $id -- tr a-z A-Z
   sandbar exec $id --timeout 5s -e NAME=value --dir /tmp -- sh -c 'echo $NAME'
+  sandbar exec $id -it -- bash
   sandbar exec $id --detach -- python3 -m http.server 8000`,
 		ValidArgsFunction: a.sandboxIDs,
 	}
@@ -49,6 +53,7 @@ Exit code: the command's own, or
 	f.StringP("dir", "w", "", "working `directory` in the sandbox (default "+sandbar.DefaultDir+")")
 	f.String("stdin", "", "`file` the command reads, or - for your own standard input (default -)")
 	f.BoolP("detach", "d", false, "run it in the background and print its id")
+	terminalFlags(cmd)
 	return a.remoteCommand(cmd, (*remote).exec)
 }
 
@@ -78,7 +83,7 @@ func (r *remote) exec(args []string) error {
 
 // detach starts a command in the background.
 func (r *remote) detach(id string, args []string, dir string, env map[string]string) error {
-	for _, flag := range []string{"timeout", "output", "stdin"} {
+	for _, flag := range []string{"timeout", "output", "stdin", "tty"} {
 		if r.cmd.Flags().Lookup(flag).Changed {
 			return usagef(r.cmd, "--detach excludes --%s", flag)
 		}
@@ -128,6 +133,18 @@ func (r *remote) attach(id string, x wire.Exec) error {
 		}
 		defer f.Close()
 		s.Stdin = f
+	}
+	t, err := r.app.openTerminal(r.cmd)
+	if err != nil {
+		return err
+	}
+	defer t.close()
+	if t != nil {
+		x.Terminal = (*wire.TerminalSize)(&t.size)
+		if name := r.app.term(t); name != "" && x.Env["TERM"] == "" {
+			x.Env["TERM"] = name
+		}
+		s.Sizes = t.sizes
 	}
 	result, err := r.Exec(r.ctx, id, x, s)
 	if err != nil {

@@ -25,6 +25,7 @@ installed.
   sandbar run host --memory 64MiB --timeout 5s -- python3 -c 'print(2+2)'
   echo hello | sandbar run host -- tr a-z A-Z
   sandbar run docker.io/library/python:3-slim -- python3 -c 'print(2+2)'
+  sandbar run host -it -- bash
   sandbar run host --json --env NAME=value -- env`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			dash := cmd.ArgsLenAtDash()
@@ -52,6 +53,11 @@ installed.
 			if err := a.ensureImage(x.cfg, args[0]); err != nil {
 				return x.printer().Failed(err)
 			}
+			t, err := x.openTerminal()
+			if err != nil {
+				return err
+			}
+			defer t.close()
 			return x.run()
 		},
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
@@ -62,5 +68,6 @@ installed.
 		},
 	}
 	a.executionFlags(cmd)
+	terminalFlags(cmd)
 	return cmd
 }

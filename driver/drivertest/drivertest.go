@@ -98,6 +98,7 @@ func groups() []group {
 		{name: "dial", cases: dialCases()},
 		{name: "outbound", cases: outboundCases()},
 		{name: "saves", cases: saveCases()},
+		{name: "terminals", cases: terminalCases()},
 		{name: "races", cases: raceCases()},
 		{name: "daemon", cases: daemonCases()},
 		{name: "escape", cases: escapeCases()},

@@ -155,6 +155,8 @@ func (a *agent) dispatch(f wire.Frame) error {
 		return a.onResume(f)
 	case wire.TypeContinue:
 		return a.onContinue(f)
+	case wire.TypeResize:
+		return a.onResize(f)
 	case wire.TypeData, wire.TypeCredit, wire.TypeClose:
 		return a.onStream(f)
 	}

@@ -88,7 +88,8 @@ type startRequest struct {
 func (a *agent) onStart(f wire.Frame) error {
 	r := startRequest{id: f.ID, fds: f.FDs}
 	err := r.start.Decode(f.Payload)
-	if err != nil || !a.ready || (len(f.FDs) != 0 && len(f.FDs) != 3) || len(r.start.Args) == 0 {
+	withTerminal := r.start.Terminal.Rows > 0
+	if err != nil || !a.ready || (len(f.FDs) != 0 && (len(f.FDs) != 3 || withTerminal)) || len(r.start.Args) == 0 {
 		closeAll(f.FDs)
 		return unix.EPROTO
 	}
@@ -231,8 +232,15 @@ func (a *agent) fork(r startRequest) (wire.Failure, error) {
 	p := &process{id: r.id}
 	fds := r.fds
 	if len(fds) == 0 {
-		if p.streams, fds, err = newProcessStreams(a.conn, r.id, a.uid, a.gid, a.separateUser); err != nil {
-			return wire.FailExec, err
+		fail := wire.FailExec
+		if size := r.start.Terminal; size.Rows > 0 {
+			fail = wire.FailTerminal
+			p.streams, fds, err = a.newTerminal(r.id, size)
+		} else {
+			p.streams, fds, err = newProcessStreams(a.conn, r.id, a.uid, a.gid, a.separateUser)
+		}
+		if err != nil {
+			return fail, err
 		}
 		defer closeAll(fds)
 	}
@@ -240,7 +248,7 @@ func (a *agent) fork(r startRequest) (wire.Failure, error) {
 		Dir:   dir,
 		Env:   env,
 		Files: []uintptr{uintptr(fds[0]), uintptr(fds[1]), uintptr(fds[2])},
-		Sys:   &syscall.SysProcAttr{Setsid: true},
+		Sys:   &syscall.SysProcAttr{Setsid: true, Setctty: r.start.Terminal.Rows > 0}, // the terminal is descriptor 0
 	}
 	if a.programs.dir > 0 {
 		attr.Sys.UseCgroupFD, attr.Sys.CgroupFD = true, a.programs.dir

@@ -37,6 +37,7 @@ type streams struct {
 	inputClosed    bool // the host has closed channelIn
 	openOutputs    int  // outputs that have not ended
 	abandoned      bool // the host is gone: output is read and dropped
+	terminal       bool // in and out are the master of a terminal
 }
 
 // maxData is the most output in one frame, in bytes. The frame fits in one write to the port of a
@@ -143,7 +144,7 @@ func (s *streams) closeIn() {
 // copyInput writes the host's bytes and returns credit for them. After a write error it discards
 // the rest, so that the host does not block.
 func (s *streams) copyInput() {
-	broken := false
+	broken, last := false, byte('\n')
 	for {
 		b := s.takeInput()
 		if len(b) == 0 {
@@ -153,13 +154,14 @@ func (s *streams) copyInput() {
 			_, err := s.in.Write(b)
 			broken = err != nil
 		}
+		last = b[len(b)-1]
 		s.mu.Lock()
 		s.unacknowledged -= len(b)
 		s.mu.Unlock()
 		s.conn.write(wire.Frame{Type: wire.TypeCredit, ID: s.id,
 			Payload: wire.AppendCredit(nil, channelIn, uint32(len(b)))})
 	}
-	s.endIn()
+	s.endIn(last)
 }
 
 // takeInput waits for input and takes the whole queue. An empty result means the end.
@@ -174,9 +176,19 @@ func (s *streams) takeInput() []byte {
 	return b
 }
 
-// endIn ends the input: it closes a pipe, and half-closes a connection.
-func (s *streams) endIn() {
-	if s.in != s.out[channelOut] {
+// endIn ends the input: it closes a pipe, half-closes a connection, and types Ctrl-D in a terminal.
+// After an unfinished line it types it twice, because the first one only passes on that line (VEOF,
+// termios(3)). last is the last byte of the input.
+func (s *streams) endIn(last byte) {
+	switch {
+	case s.terminal:
+		eof := []byte{4, 4}
+		if last == '\n' || last == '\r' || last == 4 {
+			eof = eof[:1]
+		}
+		_, _ = s.in.Write(eof) // fails after the program's end
+		return
+	case s.in != s.out[channelOut]:
 		s.in.Close()
 		return
 	}

@@ -215,3 +215,12 @@ func orNil(e syscall.Errno) error {
 	}
 	return e
 }
+
+// terminalPeer opens the slave of a terminal without a path (TIOCGPTPEER, ioctl_tty(2)).
+func terminalPeer(master int) (int, error) {
+	fd, _, e := syscall.Syscall(unix.SYS_IOCTL, uintptr(master), unix.TIOCGPTPEER, unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC)
+	if e != 0 {
+		return -1, e
+	}
+	return int(fd), nil
+}

@@ -69,6 +69,7 @@ func (s *Sandbox) attachFrames(p *process, std driver.Stdio) (fds []int, ready, 
 
 // newChannels returns channels with 1 or 2 outputs.
 func newChannels(s *Sandbox, outputs int) *channels {
+	s.sender.Do(func() { s.readers.Go(s.sendQueued) })
 	c := &channels{sandbox: s, credit: wire.Window, open: outputs}
 	c.change = sync.NewCond(&c.mu)
 	c.eof = [3]bool{true, true, true}
@@ -237,7 +238,6 @@ func (d *sendQueue) take() []*channels {
 // sendQueued is the sender goroutine: it writes the queued frames of all channels until the
 // connection ends.
 func (s *Sandbox) sendQueued() {
-	defer s.readers.Done()
 	for {
 		select {
 		case <-s.toSend.wake:

@@ -86,6 +86,7 @@ type Sandbox struct {
 	writing chan struct{} // a lock, held by the goroutine that writes
 	out     []byte        // guarded by writing
 	toSend  sendQueue
+	sender  sync.Once // starts sendQueued, when there are channels
 
 	mu       sync.Mutex
 	lastID   uint32
@@ -157,10 +158,6 @@ func New(ctx context.Context, conn net.Conn, opt Options) (*Sandbox, error) {
 	}
 	s.readers.Add(1)
 	go s.read()
-	if !canPass(conn) {
-		s.readers.Add(1)
-		go s.sendQueued()
-	}
 	return s, nil
 }
 

@@ -68,7 +68,10 @@ func (s *Sandbox) start(ctx context.Context, c sandbar.Cmd, std driver.Stdio) (*
 		p.before = s.opt.Usage()
 	}
 	attach := s.attachFrames
-	if canPass(s.conn) {
+	if c.Terminal != nil {
+		std.Stderr = nil // a terminal has one output
+		attach = s.attachTerminal
+	} else if canPass(s.conn) {
 		attach = s.attachPipes
 	}
 	fds, ready, abort, err := attach(p, std)
@@ -76,6 +79,9 @@ func (s *Sandbox) start(ctx context.Context, c sandbar.Cmd, std driver.Stdio) (*
 		return nil, err
 	}
 	start := wire.Start{Args: c.Args, Env: envList(c.Env), Dir: c.Dir}
+	if c.Terminal != nil {
+		start.Terminal = terminalSize(c.Terminal.Size)
+	}
 	r, err := s.request(ctx, wire.TypeStart, start.Append(nil), fds, &call{
 		process: p,
 		undo: func(r response) {
@@ -104,6 +110,9 @@ func (s *Sandbox) start(ctx context.Context, c sandbar.Cmd, std driver.Stdio) (*
 	}
 	ready()
 	p.pump(std)
+	if c.Terminal != nil && c.Terminal.Sizes != nil {
+		go p.resize(c.Terminal.Sizes)
+	}
 	return p, nil
 }
 
@@ -119,6 +128,11 @@ func checkCmd(c sandbar.Cmd) error {
 	}
 	if err := sandbar.CheckEnv(c.Env); err != nil {
 		return err
+	}
+	if c.Terminal != nil {
+		if err := c.Terminal.Size.Check(); err != nil {
+			return err
+		}
 	}
 	if strings.ContainsRune(c.Dir, 0) {
 		return &sandbar.Error{Code: sandbar.Invalid, Field: "dir", Message: "working directory " + sandbar.Quote(c.Dir, 40) + " has a NUL"}
@@ -417,6 +431,9 @@ func envList(env map[string]string) []string {
 // startError returns the error of a program that could not be started.
 func startError(r *wire.Reply, c sandbar.Cmd) error {
 	cause := errnoOf(r.Errno)
+	if r.Failure == wire.FailTerminal {
+		return terminalError(cause)
+	}
 	name, subject := sandbar.Quote(c.Args[0], 100), "program "
 	if r.Failure == wire.FailDir {
 		name, subject = sandbar.Quote(c.Dir, 100), "working directory "

@@ -21,10 +21,10 @@
 // sandbox, or must confine programs in a sandbox that a container runtime built. The agent answers
 // with a Reply. Then the host sends requests under ids of its choosing (Start, FS, Release, Dial,
 // Kill). The agent answers each with exactly one Reply with that id. The Reply to a successful
-// Start has a Started. One Exited with the same id follows, and then the id is free. Signal has no
-// answer. Kill names a program by its tag, even if the program has ended; the answer follows when
-// no process that the program started is left. Clock has an answer if it has an id, Renew has a
-// Reply; only an agent of a whole machine accepts them. Suspend, Resume and Continue are also for
+// Start has a Started. One Exited with the same id follows, and then the id is free. Signal and
+// Resize have no answer. Kill names a program by its tag, even if the program has ended; the answer
+// follows when no process that the program started is left. Clock has an answer if it has an id,
+// Renew has a Reply; only an agent of a whole machine accepts them. Suspend, Resume and Continue are also for
 // whole machines; see type Resume.
 //
 // The host can also put a process into the sandbox itself. AdoptAttrs asks for the tag, limits and
@@ -65,7 +65,8 @@ package wire
 //	16 2026-11  Renew; Monitor; Setup has Capabilities; Watchdog of Exited is OutOfMemory; a machine
 //	            has a second Setup
 //	17 2026-11  Suspend, Resume and Continue; a Clock with an id is answered; Renew has Template
-const Generation = 17
+//	18 2026-11  Start has a Terminal; Resize
+const Generation = 18
 
 // Bounds of a frame and of a channel.
 const (
@@ -102,6 +103,7 @@ const (
 	TypeSuspend  Type = 19 // host: nothing
 	TypeResume   Type = 20 // host: Resume
 	TypeContinue Type = 21 // host: Clock
+	TypeResize   Type = 22 // host: TerminalSize
 )
 
 // Frame is one frame. Payload belongs to the receiver.
@@ -139,7 +141,7 @@ func ParseHeader(b []byte) (Header, error) {
 		return Header{}, errShort
 	case h.Length > MaxPayload:
 		return Header{}, errTooLong
-	case h.FDs > MaxFDs || zero != 0 || h.Type < TypeHello || h.Type > TypeContinue:
+	case h.FDs > MaxFDs || zero != 0 || h.Type < TypeHello || h.Type > TypeResize:
 		return Header{}, errHeader
 	}
 	return h, nil

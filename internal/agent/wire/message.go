@@ -29,6 +29,7 @@ const (
 	FailDial             // connecting
 	FailKill             // processes with the tag still run after the time limit
 	FailSpawn            // the spawner could not start an agent; Text names the step
+	FailTerminal         // the program's terminal could not be made
 )
 
 // Reply answers a request. Errno is the kernel's error number, 0 if none.
@@ -67,7 +68,7 @@ func (m *Reply) Decode(p []byte) error {
 	m.Errno = d.u32()
 	m.Text = d.str()
 	m.Data = d.bytes()
-	d.failed = d.failed || m.Failure > FailSpawn || len(m.Text) > maxText
+	d.failed = d.failed || m.Failure > FailTerminal || len(m.Text) > maxText
 	return d.end()
 }
 
@@ -77,17 +78,43 @@ type Start struct {
 	Args []string
 	Env  []string // "K=V", appended to that of Setup; the last value of a name wins
 	Dir  string
+	// Terminal is the size of the program's terminal; the zero value is none. A terminal's input is
+	// channel 0 and its output channel 1, and there is no channel 2 and no descriptor.
+	Terminal TerminalSize
+}
+
+// TerminalSize is the size of a terminal, and the payload of a Resize frame.
+type TerminalSize struct{ Rows, Cols uint16 }
+
+// Append appends the encoding of m.
+func (m *TerminalSize) Append(b []byte) []byte {
+	return appendU32(b, uint32(m.Rows)<<16|uint32(m.Cols))
+}
+
+// Decode reads m from a payload.
+func (m *TerminalSize) Decode(p []byte) error {
+	d := decoder{b: p}
+	m.decode(&d)
+	return d.end()
+}
+
+func (m *TerminalSize) decode(d *decoder) {
+	n := d.u32()
+	m.Rows, m.Cols = uint16(n>>16), uint16(n)
+	d.failed = d.failed || (m.Rows == 0) != (m.Cols == 0)
 }
 
 // Append appends the encoding of m.
 func (m *Start) Append(b []byte) []byte {
-	return appendStr(appendStrs(appendStrs(b, m.Args), m.Env), m.Dir)
+	b = appendStr(appendStrs(appendStrs(b, m.Args), m.Env), m.Dir)
+	return m.Terminal.Append(b)
 }
 
 // Decode reads m from a payload.
 func (m *Start) Decode(p []byte) error {
 	d := decoder{b: p}
 	m.Args, m.Env, m.Dir = d.strs(), d.strs(), d.str()
+	m.Terminal.decode(&d)
 	return d.end()
 }
 

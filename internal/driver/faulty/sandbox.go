@@ -88,6 +88,9 @@ func (b *sandbox) Start(ctx context.Context, c sandbar.Cmd, std driver.Stdio) (d
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
+	if err := driver.RefuseTerminal("faulty", c); err != nil {
+		return nil, err
+	}
 	p, err := newProcess(b, c, std)
 	if err != nil {
 		return nil, err

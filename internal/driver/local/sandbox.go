@@ -120,6 +120,9 @@ func (s *sandbox) plan(c sandbar.Cmd) (launch, error) {
 	if err := checkCmd(c); err != nil {
 		return launch{}, err
 	}
+	if err := driver.RefuseTerminal(Name, c); err != nil {
+		return launch{}, err
+	}
 	env := environment(inheritedEnv(), s.base(), s.spec.Env, c.Env)
 	dir := s.resolve(c.Dir)
 	if err := checkDir(dir, c.Dir); err != nil {

@@ -81,6 +81,7 @@ func New(h driver.Host, progress func(text string)) (*Driver, error) {
 			PIDs: sandbar.EnforcedNone, Disk: sandbar.EnforcedNone, Inodes: sandbar.EnforcedNone, Files: sandbar.EnforcedNone,
 		},
 		PrivateFiles: true, PrivateNetwork: true, PrivateProcesses: true, PrivateQuotas: true,
+		Terminals: true,
 		Notes: []string{"programs may use the whole machine; only its memory bounds their number and their files"},
 	}}
 	if d.log == nil {

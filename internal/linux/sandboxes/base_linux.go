@@ -92,8 +92,8 @@ func (b *Base) Describe(name string, boundary driver.Boundary) {
 		},
 		OOMCounted:   e.Memory != sandbar.EnforcedNone && e.OOMCounted,
 		PrivateFiles: true, PrivateNetwork: true, PrivateProcesses: true, PrivateQuotas: true,
-		HostPrograms: true,
-		Notes:        e.Notes,
+		HostPrograms: true, Terminals: true,
+		Notes: e.Notes,
 	}
 	if c.Enforced.Memory == sandbar.EnforcedNone {
 		c.Enforced.Memory = sandbar.EnforcedWatchdog

@@ -97,7 +97,14 @@ func decodeLimits(raw json.RawMessage) (*wire.Limits, error) {
 func decodeExec(raw []byte) (wire.Exec, error) {
 	var x wire.Exec
 	return x, strictjson.Object(body, raw, strictjson.List("args", &x.Args), strictjson.Texts("env", &x.Env), strictjson.Text("dir", &x.Dir),
-		amount("timeout", "seconds", false, &x.Timeout), amount("output", "bytes", true, &x.Output), strictjson.Truth("stdin", &x.Stdin))
+		amount("timeout", "seconds", false, &x.Timeout), amount("output", "bytes", true, &x.Output), strictjson.Truth("stdin", &x.Stdin),
+		strictjson.Field{Name: "terminal", Set: func(raw json.RawMessage) (err error) { x.Terminal, err = decodeSize(raw); return err }})
+}
+
+func decodeSize(raw json.RawMessage) (*wire.TerminalSize, error) {
+	var s wire.TerminalSize
+	return &s, strictjson.Member("terminal", raw,
+		strictjson.Value("rows", "a whole number", &s.Rows), strictjson.Value("cols", "a whole number", &s.Cols))
 }
 
 // checkName checks a sandbox's name, which is displayed and used in paths.

@@ -48,6 +48,7 @@ type call struct {
 	conn   *upgraded
 	in     *wire.Reader
 	stdin  *window
+	sizes  chan sandbar.TerminalSize // room for one
 	stall  time.Duration
 
 	mu  sync.Mutex // guards writing
@@ -55,7 +56,7 @@ type call struct {
 }
 
 func newCall(ctx context.Context, conn *upgraded, stall time.Duration) *call {
-	c := &call{conn: conn, in: wire.NewReader(conn.in), stall: stall}
+	c := &call{conn: conn, in: wire.NewReader(conn.in), stall: stall, sizes: make(chan sandbar.TerminalSize, 1)}
 	c.ctx, c.cancel = context.WithCancel(ctx)
 	c.stdin = newWindow(c.credit)
 	return c
@@ -76,8 +77,7 @@ func (c *call) serve(e *entry) {
 	if x.Stdin {
 		stdin = c.stdin
 	}
-	result, err := e.sandbox.Exec(c.ctx, sandbar.Cmd{Args: x.Args, Env: x.Env, Dir: x.Dir}, stdin,
-		sandbar.Limits{Timeout: x.Timeout.Duration(), Output: int64(x.Output)}, c)
+	result, err := c.run(e, x, stdin)
 	c.stdin.close()
 	if err != nil {
 		c.last(wire.Failed, wire.ErrorOf(err))
@@ -85,6 +85,40 @@ func (c *call) serve(e *entry) {
 		c.last(wire.Ended, wire.ResultOf(result))
 	}
 	reading.Wait()
+}
+
+// run runs the command. One with a terminal is a process of the sandbox, because an interactive
+// program has no default limits.
+func (c *call) run(e *entry, x wire.Exec, stdin io.Reader) (sandbar.Result, error) {
+	cmd := sandbar.Cmd{Args: x.Args, Env: x.Env, Dir: x.Dir}
+	limits := sandbar.Limits{Timeout: x.Timeout.Duration(), Output: int64(x.Output)}
+	if x.Terminal == nil {
+		return e.sandbox.Exec(c.ctx, cmd, stdin, limits, c)
+	}
+	cmd.Terminal = &sandbar.Terminal{Size: sandbar.TerminalSize(*x.Terminal), Sizes: c.sizes}
+	p, err := e.sandbox.StartSink(c.ctx, cmd, stdin, limits, c)
+	if err != nil {
+		return sandbar.Result{}, err
+	}
+	defer context.AfterFunc(c.ctx, p.Cancel)()
+	return p.Wait(context.Background())
+}
+
+// resize passes on the latest size of the terminal.
+func (c *call) resize(data []byte) error {
+	size, err := wire.SizeOf(data)
+	if err == nil {
+		err = sandbar.TerminalSize(size).Check()
+	}
+	if err != nil {
+		return err
+	}
+	select {
+	case <-c.sizes: // an older one that nothing has received
+	default:
+	}
+	c.sizes <- sandbar.TerminalSize(size) // has room: only this goroutine sends
+	return nil
 }
 
 func (c *call) request() (wire.Exec, error) {
@@ -113,6 +147,10 @@ func (c *call) read() {
 			c.stdin.finish()
 		case k == wire.Stdin:
 			if err := c.stdin.add(data); err != nil {
+				return
+			}
+		case k == wire.Resize:
+			if err := c.resize(data); err != nil {
 				return
 			}
 		default:

@@ -44,6 +44,7 @@ var pages = []page{
 	{"docs/sandboxes.md", []testenv.Requirement{testenv.Python, testenv.Curl, testenv.JQ}},
 	{"docs/stdio.md", []testenv.Requirement{testenv.Python, testenv.WasmModules}},
 	{"docs/system-calls.md", nil},
+	{"docs/terminals.md", []testenv.Requirement{testenv.UserNS}},
 	{"docs/vm.md", nil},
 }
 

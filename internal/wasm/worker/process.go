@@ -56,6 +56,10 @@ func (w *worker) onStart(f wire.Frame) error {
 	if err := s.Decode(f.Payload); err != nil || len(s.Args) == 0 {
 		return errProtocol
 	}
+	if s.Terminal.Rows > 0 {
+		w.reply(f.ID, wire.FailTerminal, syscall.ENXIO, nil)
+		return nil
+	}
 	dir, err := w.workDir(s.Dir)
 	if err != nil {
 		w.reply(f.ID, wire.FailDir, err, nil)
