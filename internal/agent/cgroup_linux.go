@@ -122,7 +122,7 @@ func makeProgramCgroup(n int64) (g programCgroup, step string, err error) {
 	if step, err := g.limitProcesses(n); err != nil {
 		return g, step, err
 	}
-	g.events, err = unix.Openat(g.dir, "memory.events", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	g.events, err = g.open("memory.events", unix.O_RDONLY)
 	return g, "open memory.events", err
 }
 
@@ -161,6 +161,11 @@ func newCgroupMount() (int, error) {
 		return -1, err
 	}
 	return unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC)
+}
+
+// open opens a file of the cgroup. Programs cannot reach it, and the kernel makes its names.
+func (g programCgroup) open(name string, flags int) (int, error) {
+	return unix.Openat(g.dir, name, flags|unix.O_CLOEXEC, 0)
 }
 
 // writeAt is writeFile for a file of a directory.

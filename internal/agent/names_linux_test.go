@@ -30,7 +30,7 @@ var resolvers = map[string]string{
 	"setup_linux.go":      "names of the plan, before any program runs",
 	"overlay_linux.go":    "names of the plan, before any program runs",
 	"stage_linux.go":      "names of the plan, before any program runs",
-	"cgroup_linux.go":     "a constant, before any program runs",
+	"cgroup_linux.go":     "constants, of a cgroup that programs cannot reach",
 	"network_linux.go":    "a constant, before any program runs",
 	"sys_unsafe_linux.go": "names of the plan, before any program runs",
 	"spawner_linux.go":    "names of the host's",

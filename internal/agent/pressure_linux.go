@@ -32,7 +32,7 @@ func (g programCgroup) relievePressure() {
 	if g.dir == 0 {
 		return
 	}
-	fd, err := unix.Openat(g.dir, "memory.pressure", unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	fd, err := g.open("memory.pressure", unix.O_RDWR|unix.O_NONBLOCK)
 	if err != nil {
 		return
 	}
@@ -68,7 +68,7 @@ func (g programCgroup) killForMemory() {
 // heldMemory returns the memory of programs that the kernel cannot drop, in bytes: all but files
 // and caches (memory.stat in Documentation/admin-guide/cgroup-v2.rst).
 func (g programCgroup) heldMemory() (n int64) {
-	fd, err := unix.Openat(g.dir, "memory.stat", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	fd, err := g.open("memory.stat", unix.O_RDONLY)
 	if err != nil {
 		return 0
 	}

@@ -77,7 +77,7 @@ func (g programCgroup) freeze(on bool) error {
 	if err := writeAt(g.dir, "cgroup.freeze", "1"); err != nil {
 		return err
 	}
-	fd, err := unix.Openat(g.dir, "cgroup.events", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	fd, err := g.open("cgroup.events", unix.O_RDONLY)
 	if err != nil {
 		return err
 	}
