@@ -309,8 +309,8 @@ func (r *resources) restore(ctx context.Context, t *template, s sandbar.Spec, st
 	return &sandbox{Sandbox: box, r: r, rehearsal: rehearsal(t.kind)}, nil
 }
 
-// start starts the machine of a snapshot. o are the options of the agent's client that depend on the
-// snapshot. The caller keeps the files.
+// start starts the machine of a snapshot. o are the options of the agent's client that depend on
+// the snapshot. The caller keeps the files.
 func (r *resources) start(ctx context.Context, k kind, root *os.File, snapshot monitor.Snapshot, s sandbar.Spec, o client.Options) (box *client.Sandbox, err error) {
 	if err := r.prepare(k.machineMemory(), s.Limits); err != nil {
 		return nil, err
