@@ -33,8 +33,9 @@ const (
 	// namespace.
 	monitorRoot = "/tmp"
 	// reserve is the memory of a machine besides the memory limit of its programs, in bytes: the
-	// guest's kernel and the agent use about that much.
-	reserve = 80 << 20
+	// guest's kernel and the agent use about that much, with an initial file system of usualInitial.
+	reserve      = 80 << 20
+	usualInitial = 5 << 20
 	// monitorMemory is the memory of a monitor besides that of the machine, in bytes: its heap and
 	// the buffer of translated instructions.
 	monitorMemory = 256 << 20

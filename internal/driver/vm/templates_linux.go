@@ -27,15 +27,17 @@ import (
 
 // kind is everything on which a snapshot depends. Its encoding names the snapshot.
 type kind struct {
-	Format     int           `json:"format"`
-	Root       string        `json:"root"` // digest
-	Host       bool          `json:"host"` // of the image "host"
-	Memory     int64         `json:"memory"`
-	Processors int           `json:"processors"`
-	Kernel     string        `json:"kernel"`    // digest
-	Initramfs  string        `json:"initramfs"` // digest; the agent is in it
-	Cmdline    string        `json:"cmdline"`
-	Monitor    monitor.Facts `json:"monitor"`
+	Format     int    `json:"format"`
+	Root       string `json:"root"` // digest
+	Host       bool   `json:"host"` // of the image "host"
+	Memory     int64  `json:"memory"`
+	Processors int    `json:"processors"`
+	Kernel     string `json:"kernel"`    // digest
+	Initramfs  string `json:"initramfs"` // digest; the agent is in it
+	// InitramfsSize is in bytes.
+	InitramfsSize int64         `json:"initramfs_bytes"`
+	Cmdline       string        `json:"cmdline"`
+	Monitor       monitor.Facts `json:"monitor"`
 	// Interpreter is what waits in the machine, nil for nothing.
 	Interpreter *interpreter `json:"interpreter,omitempty"`
 
@@ -58,7 +60,12 @@ func (k kind) key() string {
 }
 
 // machineMemory is the memory of the machine, in bytes.
-func (k kind) machineMemory() int64 { return k.Memory + reserve }
+func (k kind) machineMemory() int64 {
+	// A program that was built without an embedded agent is its own agent. It is in memory twice while
+	// the kernel unpacks it, and once later: programs get that difference beyond their limit.
+	larger := 2 * max(0, k.InitramfsSize-usualInitial)
+	return k.Memory + reserve + (larger+1<<20-1)&^(1<<20-1)
+}
 
 // machine is the hardware of a machine of this kind.
 func (k kind) machine(name string, root *os.File) monitor.Machine {

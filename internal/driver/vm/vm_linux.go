@@ -80,6 +80,7 @@ type Driver struct {
 	noKVM     error  // why machines are emulated, nil if by the options
 	initramfs string // path
 	initSum   string
+	initSize  int64 // in bytes
 
 	rootMu sync.Mutex
 	roots  map[string]guest.Root // by the image's id, "" for host
@@ -195,7 +196,13 @@ func (d *Driver) prepareKernel(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	d.initramfs, d.initSum, err = guest.BuildInitramfs(d.cache, d.kernel, d.binary)
+	if d.initramfs, d.initSum, err = guest.BuildInitramfs(d.cache, d.kernel, d.binary); err != nil {
+		return err
+	}
+	info, err := os.Stat(d.initramfs)
+	if err == nil {
+		d.initSize = info.Size()
+	}
 	return err
 }
 
@@ -317,7 +324,7 @@ func (d *Driver) kind(ctx context.Context, s sandbar.Spec) (kind, error) {
 	}
 	k := kind{
 		Root: root.Digest, Host: host, Memory: kindMemory(s.Limits), Processors: processors,
-		Kernel: d.kernel.Digest, Initramfs: d.initSum, Cmdline: guest.Cmdline(guest.Boot{}), Monitor: d.monitor.Facts(), rootPath: root.Path,
+		Kernel: d.kernel.Digest, Initramfs: d.initSum, InitramfsSize: d.initSize, Cmdline: guest.Cmdline(guest.Boot{}), Monitor: d.monitor.Facts(), rootPath: root.Path,
 	}
 	k.bounds = boundsOf(k.machineMemory(), s.Limits)
 	return k, nil

@@ -69,7 +69,8 @@ func bootMachine(t *testing.T, root string, b Boot) machineUnderTest {
 	args := []string{"-no-user-config", "-nodefaults", "-display", "none", "-no-reboot",
 		"-M", "q35,accel=tcg,usb=off,sata=off,smbus=off,vmport=off,graphics=off,i8042=off", "-cpu", "max", "-smp", "1", "-m", "256M",
 		"-chardev", "socket,id=agent,fd=3", "-device", "virtio-serial-pci,disable-legacy=on",
-		"-device", "virtserialport,chardev=agent,name=" + Port, "-device", "vmgenid,guid=auto",
+		"-device", "virtserialport,chardev=agent,name=" + Port,
+		"-chardev", "null,id=network", "-device", "virtserialport,chardev=network,name=" + NetworkPort, "-device", "vmgenid,guid=auto",
 		"-serial", "file:" + m.console,
 		"-kernel", k.Vmlinux, "-initrd", initrd, "-append", Cmdline(b)}
 	if root != "" {
