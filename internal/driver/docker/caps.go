@@ -26,7 +26,7 @@ func describe(info system.Info, at endpoint, o options, local, swaps bool) drive
 		OOMCounted:   local,
 		PrivateFiles: true, PrivateNetwork: true, PrivateProcesses: true,
 		Outbound: o.network != "", Terminals: true,
-		Notes:    []string{"Docker Engine " + plain(info.ServerVersion) + " at " + at.host + " (" + at.from + "), runtime " + plain(info.DefaultRuntime)},
+		Notes: []string{"Docker Engine " + plain(info.ServerVersion) + " at " + at.host + " (" + at.from + "), runtime " + plain(info.DefaultRuntime)},
 	}
 	note := func(text string) { c.Notes = append(c.Notes, text) }
 	lack := func(limit *sandbar.Enforcement, what string) {

@@ -82,7 +82,7 @@ func New(h driver.Host, progress func(text string)) (*Driver, error) {
 		},
 		PrivateFiles: true, PrivateNetwork: true, PrivateProcesses: true, PrivateQuotas: true,
 		Terminals: true,
-		Notes: []string{"programs may use the whole machine; only its memory bounds their number and their files"},
+		Notes:     []string{"programs may use the whole machine; only its memory bounds their number and their files"},
 	}}
 	if d.log == nil {
 		d.log = slog.New(slog.DiscardHandler)
