@@ -48,8 +48,7 @@ const (
 	disk     = "/dev/vda"
 )
 
-// patience bounds the wait for a device. An emulated machine on a busy host has needed more than 10
-// s for one.
+// patience bounds the wait for a device, also of an emulated machine on a busy host.
 const patience = time.Minute
 
 // fail reports the failed step and powers the machine off.

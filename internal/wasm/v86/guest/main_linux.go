@@ -81,9 +81,9 @@ func becomeAgent() error {
 	if err != nil {
 		return &os.PathError{Op: "open", Path: channel, Err: err}
 	}
-	// The descriptor must not be one of 0 to 2 or agent.SocketFD, which are replaced below: the
+	// The descriptor must not be one of 0 to 2 or agent.MachineSocketFD, which are replaced below: the
 	// parent may have left them closed.
-	if fd, err = unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, agent.SocketFD+1); err != nil {
+	if fd, err = unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, agent.MachineSocketFD+1); err != nil {
 		return err
 	}
 	if err := raw(fd); err != nil {
@@ -104,7 +104,7 @@ func becomeAgent() error {
 		}
 	}
 	say(Banner())
-	if err := unix.Dup3(fd, agent.SocketFD, 0); err != nil {
+	if err := unix.Dup3(fd, agent.MachineSocketFD, 0); err != nil {
 		return err
 	}
 	return unix.Exec("/proc/self/exe", []string{agent.Name, agent.ModeMachine}, runtimeEnv())
