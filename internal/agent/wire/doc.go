@@ -24,8 +24,8 @@
 // Start has a Started. One Exited with the same id follows, and then the id is free. Signal and
 // Resize have no answer. Kill names a program by its tag, even if the program has ended; the answer
 // follows when no process that the program started is left. Clock has an answer if it has an id,
-// Renew has a Reply; only an agent of a whole machine accepts them. Suspend, Resume and Continue are
-// also for whole machines; see type Resume.
+// Renew has a Reply; only an agent of a whole machine accepts them. Suspend, Resume and Continue
+// are also for whole machines; see type Resume.
 //
 // The host can also put a process into the sandbox itself. AdoptAttrs asks for the tag, limits and
 // Landlock ruleset which that process must take on. When the process is a child of the agent, Adopt

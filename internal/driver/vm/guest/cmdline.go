@@ -30,7 +30,8 @@ type Boot struct {
 // exits with -no-reboot. It grants every allocation, as a host with much memory does: a program
 // that uses more than there is is killed. psi makes the kernel measure the wait for memory, on
 // which the agent acts. no_timer_check leaves out a test of the timer's interrupts, at which the
-// kernel panics if they come late, as on a busy host (check_timer in arch/x86/kernel/apic/io_apic.c).
+// kernel panics if they come late, as on a busy host (check_timer in
+// arch/x86/kernel/apic/io_apic.c).
 func Cmdline(b Boot) string {
 	words := []string{"panic=-1", "reboot=t", "cryptomgr.notests", "mitigations=off", "tsc=reliable", "sysctl.vm.overcommit_memory=1", "psi=1", "no_timer_check"}
 	if b.Console {
