@@ -254,7 +254,8 @@ func (c *C) start(b driver.Sandbox, cmd sandbar.Cmd, std driver.Stdio) driver.Pr
 // startSh starts a shell program whose output goes to a buffer.
 func (c *C) startSh(b driver.Sandbox, script string) (driver.Process, *buffer) {
 	out := &buffer{}
-	return c.start(b, sandbar.Cmd{Args: []string{"sh", "-c", script}}, driver.Stdio{Stdout: out, Stderr: out}), out
+	both := both{out}
+	return c.start(b, sandbar.Cmd{Args: []string{"sh", "-c", script}}, driver.Stdio{Stdout: both, Stderr: both}), out
 }
 
 // waitBound is the largest time that a case waits for an event.
@@ -321,6 +322,15 @@ func (b *buffer) Write(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.buf.Write(p)
+}
+
+// both writes two outputs into one buffer, perhaps at the same time.
+type both struct{ b *buffer }
+
+func (w both) Write(b []byte) (int, error) {
+	w.b.mu.Lock()
+	defer w.b.mu.Unlock()
+	return w.b.buf.Write(b)
 }
 
 func (b *buffer) String() string {

@@ -51,5 +51,7 @@ func (a *agent) answerRead(id uint32, r *wire.FSRequest) {
 	wire.AppendHeader(frame[:0], wire.Header{Length: uint32(len(frame) - wire.HeaderSize), Type: wire.TypeReply, ID: id})
 	a.conn.mu.Lock()
 	defer a.conn.mu.Unlock()
-	_ = writeAll(a.conn.out, frame) // an error means that the connection is gone
+	if id >= a.conn.least { // else it is for a former host
+		_ = writeAll(a.conn.out, frame) // an error means that the connection is gone
+	}
 }
