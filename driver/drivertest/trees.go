@@ -301,7 +301,7 @@ func (c *C) tree(b driver.Sandbox, program string) *tree {
 	out := &buffer{}
 	t := &tree{c: c, box: b, out: out, token: "tree-" + nonce()}
 	t.p = c.start(b, sandbar.Cmd{Args: []string{c.s.python, "-c", program}, Env: map[string]string{"TREE": t.token}},
-		driver.Stdio{Stdout: out, Stderr: out})
+		driver.Stdio{Stdout: both{out}, Stderr: both{out}})
 	c.until(func() bool { return strings.Contains(out.String(), "up\n") || len(out.String()) > 1<<10 }, "the program is up")
 	if !out.has("up\n")() {
 		c.Fatalf("the program prints %s", sandbar.Quote(out.String(), 400))
@@ -332,7 +332,7 @@ func (c *C) neighbour(b driver.Sandbox) (untouched func()) {
 	in, feed := io.Pipe()
 	c.Cleanup(func() { feed.Close() })
 	out := &buffer{}
-	p := c.start(b, sandbar.Cmd{Args: []string{"sh", "-c", "echo up; cat & wait; cat; exit 23"}}, driver.Stdio{Stdin: in, Stdout: out, Stderr: out})
+	p := c.start(b, sandbar.Cmd{Args: []string{"sh", "-c", "echo up; cat & wait; cat; exit 23"}}, driver.Stdio{Stdin: in, Stdout: both{out}, Stderr: both{out}})
 	c.until(out.has("up"), "the neighbour is up")
 	return func() {
 		fmt.Fprintln(feed, "still here")

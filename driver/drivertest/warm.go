@@ -196,7 +196,7 @@ func (k warmKind) eval(c *C, b driver.Sandbox, e driver.Evaluation, std driver.S
 // begin runs a program in a fork with its output in a buffer.
 func (k warmKind) begin(c *C, b driver.Sandbox, code string, env map[string]string) (driver.Process, *buffer) {
 	out := &buffer{}
-	p, err := k.eval(c, b, driver.Evaluation{Code: code, Env: env}, driver.Stdio{Stdout: out, Stderr: out})
+	p, err := k.eval(c, b, driver.Evaluation{Code: code, Env: env}, driver.Stdio{Stdout: both{out}, Stderr: both{out}})
 	c.ok(err, "Eval")
 	return p, out
 }
