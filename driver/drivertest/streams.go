@@ -215,7 +215,7 @@ func slowReader(c *C) {
 	}
 	c.Cleanup(open)
 	// Wait until there is no progress, then read it.
-	for last, still := int64(-1), 0; still < 50; time.Sleep(10 * time.Millisecond) {
+	for last, still := int64(-1), 0; still < 100; time.Sleep(10 * time.Millisecond) {
 		if now := progress.n.Load(); now != last || now == 0 {
 			last, still = now, 0
 		} else {
