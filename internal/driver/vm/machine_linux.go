@@ -307,7 +307,7 @@ func (r *resources) restore(ctx context.Context, t *template, s sandbar.Spec, st
 	if err != nil {
 		return nil, r.ended("a restored machine does not answer", err)
 	}
-	return &sandbox{Sandbox: box, r: r, rehearsal: rehearsal(t.kind)}, nil
+	return &sandbox{Sandbox: box, r: r, warmUp: warmUp(t.kind)}, nil
 }
 
 // start starts the machine of a snapshot. o are the options of the agent's client that depend on
@@ -367,9 +367,9 @@ func limits(k kind, s sandbar.Spec) *wire.Setup {
 // sandbox is a machine.
 type sandbox struct {
 	*client.Sandbox
-	r         *resources
-	rests     bool
-	rehearsal []string // a command that Rest runs first, nil for none
+	r      *resources
+	rests  bool
+	warmUp []string // a command that Rest runs first, nil for none
 }
 
 var (

@@ -17,8 +17,8 @@ func (s *sandbox) Rest(ctx context.Context) error {
 	if s.rests {
 		return nil
 	}
-	if s.rehearsal != nil {
-		if err := s.rehearse(ctx); err != nil {
+	if s.warmUp != nil {
+		if err := s.runWarmUp(ctx); err != nil {
 			return err
 		}
 	}
@@ -39,10 +39,10 @@ func (s *sandbox) Wake(ctx context.Context) error {
 	return s.SetClock(ctx)
 }
 
-// rehearse runs rehearsal once.
-func (s *sandbox) rehearse(ctx context.Context) error {
-	cmd := sandbar.Cmd{Args: s.rehearsal}
-	s.rehearsal = nil
+// runWarmUp runs warmUp once.
+func (s *sandbox) runWarmUp(ctx context.Context) error {
+	cmd := sandbar.Cmd{Args: s.warmUp}
+	s.warmUp = nil
 	p, err := s.Start(ctx, cmd, driver.Stdio{})
 	if code := sandbar.CodeOf(err); code == sandbar.NotFound || code == sandbar.Denied {
 		return nil // the image has no such program
@@ -57,8 +57,8 @@ func (s *sandbox) rehearse(ctx context.Context) error {
 	return p.KillTree()
 }
 
-// rehearsal returns the command of rehearse for a machine of a kind, nil for none.
-func rehearsal(k kind) []string {
+// warmUp returns the command of runWarmUp for a machine of a kind, nil for none.
+func warmUp(k kind) []string {
 	switch {
 	case k.Monitor.Accelerator != qemu.TCG:
 		return nil
