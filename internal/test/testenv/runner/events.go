@@ -191,6 +191,42 @@ func (t *tally) printFailure(w io.Writer, short string, p *packageRun, c counts,
 	fmt.Fprintln(w)
 }
 
+// printFailed repeats the names of the failed tests with the first lines of their output. The
+// whole output stands far above, where nobody looks and where a log may be cut.
+func (t *tally) printFailed(w io.Writer) {
+	for _, pkg := range t.order {
+		p := t.packages[pkg]
+		if p.status != "fail" {
+			continue
+		}
+		fmt.Fprintf(w, "\nfailed as %s: %s\n", t.who, strings.TrimPrefix(pkg, t.prefix))
+		printed := 0
+		for _, name := range p.order {
+			if r := p.tests[name]; r.status != "pass" && r.status != "skip" && !p.failedBelow(name) {
+				printFirst(w, r.output)
+				printed++
+			}
+		}
+		if printed == 0 {
+			printFirst(w, p.output)
+		}
+	}
+	for _, problem := range t.problems {
+		fmt.Fprintf(w, "\nfailed as %s outside of tests: %s\n", t.who, problem)
+	}
+}
+
+// printFirst prints the first of some lines, indented.
+func printFirst(w io.Writer, lines []string) {
+	const most = 20
+	for _, line := range lines[:min(most, len(lines))] {
+		fmt.Fprintf(w, "  %s", line)
+	}
+	if len(lines) > most {
+		fmt.Fprintf(w, "  (%d more lines)\n", len(lines)-most)
+	}
+}
+
 // spent records the processor time of a package's tests.
 func (t *tally) spent(pkg string, d time.Duration) {
 	t.mu.Lock()

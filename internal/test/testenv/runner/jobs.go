@@ -357,7 +357,7 @@ func (s *suite) here(who, skips string, golden []allowance, w io.Writer) *pass {
 	}
 }
 
-// conclude checks the skips and prints the remaining problems after all tests.
+// conclude checks the skips after all tests.
 func (t *tally) conclude(skips string, golden []allowance, f facts, unmet map[string]string) error {
 	recorded, err := testenv.ReadSkips(skips)
 	if err != nil {
@@ -368,12 +368,6 @@ func (t *tally) conclude(skips string, golden []allowance, f facts, unmet map[st
 	for _, r := range recorded {
 		if dir := strings.TrimPrefix(r.Package, t.prefix); r.Requirement == testenv.NonRoot.Name && !dependsOnUser(dir) {
 			t.problem("%s %s needs an ordinary user, but the user's pass omits the package: see userDependent in internal/test/testenv/runner", dir, r.Test)
-		}
-	}
-	if len(t.problems) > 0 {
-		fmt.Fprintln(t.out, "\nfailures outside of tests:")
-		for _, p := range t.problems {
-			fmt.Fprintf(t.out, "  %s\n", p)
 		}
 	}
 	fmt.Fprintf(t.out, "\nas %s: %s\n", t.who, t.now)

@@ -151,6 +151,7 @@ func runPasses(ctx context.Context, o options, w io.Writer) (counts, error) {
 	err = s.run(ctx, passes)
 	for _, p := range passes {
 		total.add(p.tally.now)
+		p.tally.printFailed(w)
 	}
 	return total, err
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -137,6 +138,38 @@ func TestTallyOfWhatTheGoCommandSays(t *testing.T) {
 				t.Logf("printed:\n%s", out)
 			}
 		})
+	}
+}
+
+// The end of the output names each failed test once and begins with its output.
+func TestFailuresAreRepeated(t *testing.T) {
+	tl := newTally(io.Discard, "m", "somebody")
+	for _, e := range []event{
+		{Action: "pass", Package: "m/a", Test: "TestA/x"},
+		{Action: "output", Package: "m/a", Test: "TestA/y", Output: "loud\n"},
+		{Action: "fail", Package: "m/a", Test: "TestA/y"},
+		{Action: "fail", Package: "m/a", Test: "TestA"},
+		{Action: "fail", Package: "m/a"},
+		{Action: "output", Package: "m/b", Output: "does not compile\n"},
+		{Action: "fail", Package: "m/b"},
+		{Action: "pass", Package: "m/c"},
+	} {
+		tl.add(e)
+	}
+	tl.problem("a skip")
+	var out bytes.Buffer
+	tl.printFailed(&out)
+	const want = `
+failed as somebody: a
+  loud
+
+failed as somebody: b
+  does not compile
+
+failed as somebody outside of tests: a skip
+`
+	if diff := cmp.Diff(want, out.String()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 
