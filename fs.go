@@ -96,6 +96,50 @@ type Mover interface {
 	RenameNew(ctx context.Context, from, to string) error
 }
 
+// FileWatcher is an optional interface of an FS that reports changes of files when they happen.
+type FileWatcher interface {
+	// Watch watches the entries of a directory, and with recursive those of all directories below
+	// it. When it returns, no later change is missed. ctx bounds this call only. It does not follow
+	// symbolic links below path, and skips directories that the sandbox's user cannot read.
+	// Conflict: path is no directory. Exhausted: the sandbox has 64 watches, or a recursive watch
+	// would have more than 10,000 directories.
+	Watch(ctx context.Context, path string, recursive bool) (FileWatch, error)
+}
+
+// FileWatch is a watch of files. The caller must close it.
+type FileWatch interface {
+	// Next waits for the next event. io.EOF: the directory itself was removed or renamed; the last
+	// event, with the Path "", says so. Gone: the sandbox has ended. If ctx ends, so does the
+	// watch. Next must not be called concurrently.
+	Next(ctx context.Context) (FileEvent, error)
+	// Close ends the watch, and a Next in progress. Until a moment later the watch counts towards
+	// the limit.
+	Close() error
+}
+
+// FileEvent is one change. Events of one directory are in the order of the changes. Files that
+// appear together with their directory may be reported twice.
+type FileEvent struct {
+	Op FileOp
+	// Path is relative to the watched directory; "" is that directory itself.
+	Path string
+}
+
+// FileOp is the kind of a FileEvent.
+type FileOp string
+
+// The kinds of events.
+const (
+	FileCreated FileOp = "create" // the entry is new, or has been renamed to this name
+	FileWritten FileOp = "write"  // the content has changed
+	FileRemoved FileOp = "remove"
+	FileRenamed FileOp = "rename" // the entry does not have this name any more
+	FileChmod   FileOp = "chmod"  // mode, owner, time stamps or another attribute has changed
+	// FileEventsLost: changes came faster than they were read, or a directory could not be watched.
+	// Some events are missing; list the files again.
+	FileEventsLost FileOp = "lost"
+)
+
 // CreateOptions are the options of FS.Create.
 type CreateOptions struct {
 	Mode    fs.FileMode // permission bits; default 0o644

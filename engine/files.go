@@ -5,6 +5,7 @@ import (
 	"io"
 	"io/fs"
 	"strconv"
+	"sync"
 
 	"github.com/sandbar-dev/sandbar"
 )
@@ -125,6 +126,43 @@ func (f files) RenameNew(ctx context.Context, from, to string) error {
 		return f.cannot("rename without replacing", "look first, then rename")
 	}
 	return f.counted(func() error { return m.RenameNew(ctx, from, to) })
+}
+
+// Watch implements sandbar.FileWatcher. If the driver's FS does not, the engine compares listings.
+// An open watch keeps the sandbox from being idle.
+func (f files) Watch(ctx context.Context, path string, recursive bool) (sandbar.FileWatch, error) {
+	release, err := f.s.hold()
+	if err != nil {
+		return nil, err
+	}
+	var w sandbar.FileWatch
+	if d, ok := f.fs.(sandbar.FileWatcher); ok {
+		w, err = d.Watch(ctx, path, recursive)
+	} else {
+		w, err = pollFiles(ctx, f.fs, path, recursive)
+	}
+	if err != nil {
+		release()
+		return nil, f.s.explainGone(err)
+	}
+	return &heldWatch{FileWatch: w, s: f.s, release: sync.OnceFunc(release)}, nil
+}
+
+// heldWatch is a watch that keeps its sandbox from being idle until Close.
+type heldWatch struct {
+	sandbar.FileWatch
+	s       *Sandbox
+	release func()
+}
+
+func (w *heldWatch) Next(ctx context.Context) (sandbar.FileEvent, error) {
+	e, err := w.FileWatch.Next(ctx)
+	return e, w.s.explainGone(err)
+}
+
+func (w *heldWatch) Close() error {
+	defer w.release()
+	return w.FileWatch.Close()
 }
 
 func (f files) cannot(what, fix string) error {

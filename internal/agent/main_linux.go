@@ -143,6 +143,8 @@ func (a *agent) dispatch(f wire.Frame) error {
 		return a.onFS(f)
 	case wire.TypeDial:
 		return a.onDial(f)
+	case wire.TypeWatch:
+		return a.onWatch(f)
 	case wire.TypeRelease:
 		return a.onRelease(f)
 	case wire.TypeClock:

@@ -186,19 +186,58 @@ func chmod(fd int, mode uint32) error {
 // the inode that openPath has checked. That holds only if the directory is procfs, so its type is
 // checked; programs cannot unmount or replace /proc.
 func chmodByProc(fd int, mode uint32) error {
-	dir, err := openAt(unix.AT_FDCWD, "/proc/self/fd", unix.O_PATH|unix.O_DIRECTORY, 0)
+	dir, err := openDescriptors()
 	if err != nil {
 		return err
 	}
 	defer unix.Close(dir)
-	var fs unix.Statfs_t
-	if err := unix.Fstatfs(dir, &fs); err != nil {
-		return err
-	}
-	if int64(fs.Type) != unix.PROC_SUPER_MAGIC {
-		return unix.EOPNOTSUPP
-	}
 	return unix.Fchmodat(dir, strconv.Itoa(fd), mode, 0)
+}
+
+// openDescriptors opens the directory of the agent's own descriptors. EOPNOTSUPP: it is not procfs.
+func openDescriptors() (int, error) {
+	dir, err := openAt(unix.AT_FDCWD, "/proc/self/fd", unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return -1, err
+	}
+	var fs unix.Statfs_t
+	if err = unix.Fstatfs(dir, &fs); err == nil && int64(fs.Type) != unix.PROC_SUPER_MAGIC {
+		err = unix.EOPNOTSUPP
+	}
+	if err != nil {
+		unix.Close(dir)
+		return -1, err
+	}
+	return dir, nil
+}
+
+// watchDir adds an open directory to an inotify instance. inotify_add_watch(2) takes only a path,
+// so the path is that of the agent's own descriptor, as in chmodByProc.
+func watchDir(inotify, fd int, mask uint32) (int, error) {
+	dir, err := openDescriptors()
+	if err != nil {
+		return -1, err
+	}
+	unix.Close(dir)
+	return unix.InotifyAddWatch(inotify, "/proc/self/fd/"+strconv.Itoa(fd), mask)
+}
+
+// openBelow opens a directory below dir for reading its entries; "" is dir itself. A link at any
+// place of the path is ELOOP.
+func openBelow(dir int, path string) (int, error) {
+	if path == "" {
+		path = "."
+	}
+	fd, err := unix.Openat2(dir, path, &unix.OpenHow{Flags: unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NONBLOCK | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_BENEATH})
+	if err != nil {
+		return -1, err
+	}
+	if err := refuseKernelFile(fd); err != nil {
+		unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
 }
 
 // chown changes the owner of a descriptor of openPath. An id that the user namespace does not map

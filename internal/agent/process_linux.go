@@ -3,6 +3,7 @@ package agent
 import (
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -59,6 +60,7 @@ type agent struct {
 	byID         map[uint32]*process
 	childStarted chan struct{} // wakes the reaper if it had no children
 
+	watches    atomic.Int32 // number of watches
 	fsMu       sync.Mutex
 	files      map[uint32]*handle
 	lastHandle uint32

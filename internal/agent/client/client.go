@@ -47,6 +47,8 @@ type Options struct {
 	// Blocks: the sandbox runs on Linux, which restarts an interrupted open(2) from the
 	// file's name (signal(7), SA_RESTART). StartBlocked needs that.
 	Blocks bool
+	// NoWatch: the agent cannot watch files.
+	NoWatch bool
 	// Restored: the agent is in a machine that was restored from a snapshot, and has sent its Hello
 	// before. It has no request in progress, or those of a host that is gone.
 	Restored bool
@@ -139,7 +141,7 @@ func New(ctx context.Context, conn net.Conn, opt Options) (*Sandbox, error) {
 	slots := func() chan struct{} { return make(chan struct{}, maxPending) }
 	work, rest := slots(), slots()
 	s.slots = map[wire.Type]chan struct{}{wire.TypeStart: slots(), wire.TypeKill: slots(), wire.TypeFS: work, wire.TypeDial: work,
-		wire.TypeSetup: rest, wire.TypeAdoptAttrs: rest, wire.TypeAdopt: rest, wire.TypeRelease: work, wire.TypeRenew: rest,
+		wire.TypeSetup: rest, wire.TypeAdoptAttrs: rest, wire.TypeAdopt: rest, wire.TypeRelease: work, wire.TypeWatch: work, wire.TypeRenew: rest,
 		wire.TypeClock: rest, wire.TypeSuspend: rest, wire.TypeResume: rest}
 	if opt.FirstID > 0 {
 		s.lastID = opt.FirstID - 1
@@ -277,6 +279,13 @@ func (s *Sandbox) refuse() {
 // errGone is the error of all calls after the sandbox has ended.
 func errGone() error {
 	return &sandbar.Error{Code: sandbar.Gone, Message: "the sandbox has ended", Fix: "create a new one"}
+}
+
+// hasEnded reports whether the connection has ended.
+func (s *Sandbox) hasEnded() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ended
 }
 
 // send writes one frame. It waits for its turn until ctx ends, and then at most writeTimeout for

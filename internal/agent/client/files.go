@@ -16,7 +16,12 @@ import (
 )
 
 // FS returns the sandbox's files. The agent performs every operation.
-func (s *Sandbox) FS() sandbar.FS { return files{s} }
+func (s *Sandbox) FS() sandbar.FS {
+	if s.opt.NoWatch {
+		return files{s}
+	}
+	return watchedFiles{files{s}}
+}
 
 type files struct{ sandbox *Sandbox }
 

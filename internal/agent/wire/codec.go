@@ -9,6 +9,7 @@ var (
 	errShort    = errors.New("wire: frame is cut short")
 	errTooLong  = errors.New("wire: frame is longer than MaxPayload")
 	errHeader   = errors.New("wire: header is malformed")
+	errEvent    = errors.New("wire: malformed file event")
 	errTrailing = errors.New("wire: bytes after the end of a message")
 )
 

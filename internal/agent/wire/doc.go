@@ -20,10 +20,11 @@
 // The agent sends Hello, with its Generation. The host sends Setup if the agent must build its own
 // sandbox, or must confine programs in a sandbox that a container runtime built. The agent answers
 // with a Reply. Then the host sends requests under ids of its choosing (Start, FS, Release, Dial,
-// Kill). The agent answers each with exactly one Reply with that id. The Reply to a successful
+// Watch, Kill). The agent answers each with exactly one Reply with that id. The Reply to a successful
 // Start has a Started. One Exited with the same id follows, and then the id is free. Signal and
 // Resize have no answer. Kill names a program by its tag, even if the program has ended; the answer
-// follows when no process that the program started is left. Clock has an answer if it has an id,
+// follows when no process that the program started is left. After the Reply to a Watch, channel 1
+// carries the events, see AppendFileEvent; Close of channel 0 ends the watch. Clock has an answer if it has an id,
 // Renew has a Reply; only an agent of a whole machine accepts them. Suspend, Resume and Continue
 // are also for whole machines; see type Resume.
 //
@@ -66,7 +67,8 @@ package wire
 //	            has a second Setup
 //	17 2026-11  Suspend, Resume and Continue; a Clock with an id is answered; Renew has Template
 //	18 2026-11  Start has a Terminal; Resize
-const Generation = 18
+//	19 2026-11  Watch
+const Generation = 19
 
 // Bounds of a frame and of a channel.
 const (
@@ -104,6 +106,7 @@ const (
 	TypeResume   Type = 20 // host: Resume
 	TypeContinue Type = 21 // host: Clock
 	TypeResize   Type = 22 // host: TerminalSize
+	TypeWatch    Type = 23 // host: Watch
 )
 
 // Frame is one frame. Payload belongs to the receiver.
@@ -141,7 +144,7 @@ func ParseHeader(b []byte) (Header, error) {
 		return Header{}, errShort
 	case h.Length > MaxPayload:
 		return Header{}, errTooLong
-	case h.FDs > MaxFDs || zero != 0 || h.Type < TypeHello || h.Type > TypeResize:
+	case h.FDs > MaxFDs || zero != 0 || h.Type < TypeHello || h.Type > TypeWatch:
 		return Header{}, errHeader
 	}
 	return h, nil

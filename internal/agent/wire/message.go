@@ -1,6 +1,9 @@
 package wire
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+	"io"
+)
 
 // Hello is the first message of an agent.
 type Hello struct{ Generation uint32 }
@@ -269,6 +272,76 @@ func (m *Dial) Decode(p []byte) error {
 	d := decoder{b: p}
 	m.Port = d.u16()
 	return d.end()
+}
+
+// Watch asks for the changes in a directory.
+type Watch struct {
+	Path      string
+	Recursive bool // and in all directories below it
+}
+
+// Bounds of watches.
+const (
+	MaxWatches     = 64     // at once
+	MaxWatchedDirs = 10_000 // directories of one watch
+)
+
+// Append appends the encoding of m.
+func (m *Watch) Append(b []byte) []byte { return append(appendStr(b, m.Path), bit(m.Recursive)) }
+
+// Decode reads m from a payload.
+func (m *Watch) Decode(p []byte) error {
+	d := decoder{b: p}
+	m.Path, m.Recursive = d.str(), d.truth()
+	return d.end()
+}
+
+// FileOp is the kind of a FileEvent.
+type FileOp uint8
+
+// The kinds of events, as in package sandbar.
+const (
+	FileCreated FileOp = iota + 1
+	FileWritten
+	FileRemoved
+	FileRenamed
+	FileChmod
+	FileEventsLost
+)
+
+// MaxEventPath is the longest path of an event, in bytes.
+const MaxEventPath = 4095
+
+// FileEvent is one change below a watched directory.
+type FileEvent struct {
+	Op   FileOp
+	Path string // relative to the watched directory
+}
+
+// AppendFileEvent appends the encoding of e: the kind, the length of the path (2 bytes) and the
+// path. Events follow each other in a stream; a Data frame may end inside one.
+func AppendFileEvent(b []byte, e FileEvent) []byte {
+	return append(appendU16(append(b, byte(e.Op)), uint16(len(e.Path))), e.Path...)
+}
+
+// ReadFileEvent reads an event from a stream. io.EOF: the stream has ended after a whole event.
+func ReadFileEvent(r io.Reader) (FileEvent, error) {
+	var head [3]byte
+	if _, err := io.ReadFull(r, head[:]); err != nil {
+		return FileEvent{}, err
+	}
+	d := decoder{b: head[:]}
+	e := FileEvent{Op: FileOp(d.u8())}
+	n := d.u16()
+	if e.Op < FileCreated || e.Op > FileEventsLost || n > MaxEventPath {
+		return FileEvent{}, errEvent
+	}
+	path := make([]byte, n)
+	if _, err := io.ReadFull(r, path); err != nil {
+		return FileEvent{}, io.ErrUnexpectedEOF
+	}
+	e.Path = string(path)
+	return e, nil
 }
 
 // FSOp is a file operation.

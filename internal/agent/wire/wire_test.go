@@ -2,6 +2,7 @@ package wire
 
 import (
 	"bytes"
+	"io"
 	"strings"
 	"testing"
 
@@ -37,7 +38,8 @@ func samples() map[string][2]message {
 		"resume": {&Resume{FirstID: 1 << 30, Renew: Renew{Seed: [SeedSize]byte{1}, Time: 1, Hostname: "sandbox", MachineID: "0123456789abcdef0123456789abcdef"}}, &Resume{}},
 		"renew": {&Renew{Seed: [SeedSize]byte{0: 1, SeedSize - 1: 2}, Time: 1 << 60, Hostname: "sandbox-1.Example",
 			MachineID: "0123456789abcdef0123456789abcdef", Template: true}, &Renew{}},
-		"dial": {&Dial{Port: 65535}, &Dial{}},
+		"watch": {&Watch{Path: "src", Recursive: true}, &Watch{}},
+		"dial":  {&Dial{Port: 65535}, &Dial{}},
 		"fs": {&FSRequest{Op: FSRename, Path: "a", To: "b", Mode: 0o644, Flags: FSParents, Handle: 4,
 			Offset: 1 << 33, Size: 5, UID: 6, GID: Same, Bytes: []byte{0, 1}}, &FSRequest{}},
 		"stage": {&Stage{Base: "/tmp", Mounts: []Mount{{Kind: MountProc, Target: "/proc", Size: -1}}, Config: []byte("{}"),
@@ -119,6 +121,33 @@ func TestFileInfos(t *testing.T) {
 	}
 }
 
+func TestFileEvents(t *testing.T) {
+	want := []FileEvent{{FileCreated, "a/é"}, {FileEventsLost, ""}, {FileChmod, strings.Repeat("x", MaxEventPath)}}
+	var b []byte
+	for _, e := range want {
+		b = AppendFileEvent(b, e)
+	}
+	r := bytes.NewReader(b)
+	for _, e := range want {
+		if got, err := ReadFileEvent(r); err != nil || got != e {
+			t.Errorf("%v, %v", got, err)
+		}
+	}
+	if _, err := ReadFileEvent(r); err != io.EOF {
+		t.Errorf("at the end: %v", err)
+	}
+	for i := range len(AppendFileEvent(nil, want[0])) {
+		if _, err := ReadFileEvent(bytes.NewReader(b[:i])); err == nil || (err == io.EOF) != (i == 0) {
+			t.Errorf("%d bytes of an event: %v", i, err)
+		}
+	}
+	for _, bad := range []FileEvent{{0, ""}, {FileEventsLost + 1, ""}, {FileCreated, strings.Repeat("x", MaxEventPath+1)}} {
+		if _, err := ReadFileEvent(bytes.NewReader(AppendFileEvent(nil, bad))); err == nil {
+			t.Errorf("accepted: %d, %d bytes", bad.Op, len(bad.Path))
+		}
+	}
+}
+
 func TestHeader(t *testing.T) {
 	good := Header{Length: MaxPayload, Type: TypeAdopt, FDs: MaxFDs, ID: 1 << 31}
 	if h, err := ParseHeader(AppendHeader(nil, good)); err != nil || h != good {
@@ -127,7 +156,7 @@ func TestHeader(t *testing.T) {
 	for name, h := range map[string]Header{
 		"too long":     {Length: MaxPayload + 1, Type: TypeHello},
 		"no type":      {},
-		"unknown type": {Type: TypeResize + 1},
+		"unknown type": {Type: TypeWatch + 1},
 		"too many fds": {Type: TypeStart, FDs: MaxFDs + 1},
 	} {
 		if _, err := ParseHeader(AppendHeader(nil, h)); err == nil {

@@ -69,7 +69,7 @@ func (b *resources) make(ctx context.Context, compiled string) (driver.Sandbox, 
 	conn := p.Conn()
 	// On systems without deadlines for pipes, only the worker's exit ends a blocked read.
 	defer context.AfterFunc(ctx, p.Kill)()
-	c, err := client.New(ctx, conn, client.Options{Destroy: b.destroy, Enforced: b.d.caps.Enforced})
+	c, err := client.New(ctx, conn, client.Options{Destroy: b.destroy, Enforced: b.d.caps.Enforced, NoWatch: true})
 	if err != nil {
 		return nil, err
 	}

@@ -23,13 +23,19 @@ const (
 // track follows the conversation between host and agent, in order to know whether work is in
 // progress. The machine runs only then.
 type track struct {
-	requests map[uint32]wire.Type // requests without an answer yet
-	programs map[uint32]*program  // programs that run or whose output is open, and open connections
-	killing  int                  // killed programs that have not ended
-	epoch    uint64               // of process tags; incremented at each reset
+	requests map[uint32]request  // requests without an answer yet
+	programs map[uint32]*program // programs that run or whose output is open, open connections and watches
+	killing  int                 // killed programs that have not ended
+	epoch    uint64              // of process tags; incremented at each reset
 }
 
-// program is a started program or a dialled connection.
+// request is a request without an answer.
+type request struct {
+	kind     wire.Type
+	terminal bool // a Start of a program with a terminal, which has one output
+}
+
+// program is a started program, a dialled connection or a watch.
 type program struct {
 	running bool
 	open    [3]bool // outputs without end of file yet
@@ -37,7 +43,7 @@ type program struct {
 }
 
 func newTrack() *track {
-	return &track{requests: map[uint32]wire.Type{}, programs: map[uint32]*program{}, epoch: 1}
+	return &track{requests: map[uint32]request{}, programs: map[uint32]*program{}, epoch: 1}
 }
 
 // busy reports whether a request, program or connection is in progress.
@@ -55,14 +61,20 @@ const epochShift = 32
 // is the answer, and the guest gets nothing.
 func (t *track) sent(f wire.Frame) (forward bool, out wire.Frame, reply *wire.Reply, err error) {
 	switch f.Type {
-	case wire.TypeStart, wire.TypeFS, wire.TypeDial, wire.TypeKill:
+	case wire.TypeStart, wire.TypeFS, wire.TypeDial, wire.TypeWatch, wire.TypeKill:
 		if _, there := t.requests[f.ID]; there || t.programs[f.ID] != nil {
 			return false, f, nil, errGuest
 		}
 	}
 	switch f.Type {
-	case wire.TypeStart, wire.TypeFS, wire.TypeDial:
-		t.requests[f.ID] = f.Type
+	case wire.TypeStart:
+		var s wire.Start
+		if err := s.Decode(f.Payload); err != nil {
+			return false, f, nil, errGuest
+		}
+		t.requests[f.ID] = request{f.Type, s.Terminal.Rows > 0}
+	case wire.TypeFS, wire.TypeDial, wire.TypeWatch:
+		t.requests[f.ID] = request{kind: f.Type}
 	case wire.TypeKill:
 		var k wire.Kill
 		if err := k.Decode(f.Payload); err != nil {
@@ -73,7 +85,7 @@ func (t *track) sent(f wire.Frame) (forward bool, out wire.Frame, reply *wire.Re
 		}
 		k.Tag &= 1<<epochShift - 1
 		f.Payload = k.Append(nil)
-		t.requests[f.ID] = f.Type
+		t.requests[f.ID] = request{kind: f.Type}
 	case wire.TypeSignal:
 		var s wire.Signal
 		if err := s.Decode(f.Payload); err != nil {
@@ -83,7 +95,7 @@ func (t *track) sent(f wire.Frame) (forward bool, out wire.Frame, reply *wire.Re
 			p.killed = true
 			t.killing++
 		}
-	case wire.TypeData, wire.TypeCredit, wire.TypeClose:
+	case wire.TypeData, wire.TypeCredit, wire.TypeClose, wire.TypeResize:
 	default:
 		return false, f, nil, errGuest
 	}
@@ -132,7 +144,7 @@ func (t *track) removeEnded(id uint32, p *program) {
 // answered processes a Reply.
 func (t *track) answered(f wire.Frame) (wire.Frame, error) {
 	var r wire.Reply
-	kind, there := t.requests[f.ID]
+	asked, there := t.requests[f.ID]
 	if !there || r.Decode(f.Payload) != nil {
 		return f, errGuest
 	}
@@ -140,15 +152,15 @@ func (t *track) answered(f wire.Frame) (wire.Frame, error) {
 	if r.Failure != wire.OK {
 		return f, nil
 	}
-	switch kind {
-	case wire.TypeDial:
+	switch asked.kind {
+	case wire.TypeDial, wire.TypeWatch:
 		t.programs[f.ID] = &program{open: [3]bool{channelOut: true}}
 	case wire.TypeStart:
 		var s wire.Started
 		if s.Decode(r.Data) != nil || s.Tag>>epochShift != 0 {
 			return f, errGuest
 		}
-		t.programs[f.ID] = &program{running: true, open: [3]bool{channelOut: true, channelErr: true}}
+		t.programs[f.ID] = &program{running: true, open: [3]bool{channelOut: true, channelErr: !asked.terminal}}
 		s.Tag |= t.epoch << epochShift
 		r.Data = s.Append(nil)
 		f.Payload = r.Append(nil)
@@ -175,7 +187,7 @@ func (t *track) abort() []wire.Frame {
 			all = append(all, wire.Frame{Type: wire.TypeExited, ID: id, Payload: e.Append(nil)})
 		}
 	}
-	*t = track{requests: map[uint32]wire.Type{}, programs: map[uint32]*program{}, epoch: t.epoch + 1}
+	*t = track{requests: map[uint32]request{}, programs: map[uint32]*program{}, epoch: t.epoch + 1}
 	return all
 }
 

@@ -265,3 +265,28 @@ func FuzzFrames(f *testing.F) {
 		}
 	})
 }
+
+// A program with a terminal has one output, and a watch has one too.
+func TestOneOutput(t *testing.T) {
+	k := newTrack()
+	s := wire.Start{Args: []string{"sh"}, Terminal: wire.TerminalSize{Rows: 24, Cols: 80}}
+	say(t, k, wire.Frame{Type: wire.TypeStart, ID: 1, Payload: s.Append(nil)})
+	hear(t, k, started(1, 5))
+	size := wire.TerminalSize{Rows: 1, Cols: 1}
+	say(t, k, wire.Frame{Type: wire.TypeResize, ID: 1, Payload: size.Append(nil)})
+	hear(t, k, exited(1))
+	if !k.busy() {
+		t.Error("not busy before the terminal's output has ended")
+	}
+	hear(t, k, closed(1, channelOut))
+	w := wire.Watch{Path: "/"}
+	say(t, k, wire.Frame{Type: wire.TypeWatch, ID: 2, Payload: w.Append(nil)})
+	hear(t, k, reply(2, wire.Reply{}))
+	if !k.busy() {
+		t.Error("not busy during a watch")
+	}
+	hear(t, k, closed(2, channelOut))
+	if k.busy() {
+		t.Errorf("busy after everything has ended: %+v", k)
+	}
+}

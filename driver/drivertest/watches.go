@@ -1,0 +1,160 @@
+package drivertest
+
+import (
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/driver"
+)
+
+// watchCases test sandbar.FileWatcher.
+func watchCases() []testCase {
+	return []testCase{
+		fileAbility("events", "FileWatcher", watchEvents),
+		fileAbility("tree", "FileWatcher", watchTree),
+		fileAbility("ends", "FileWatcher", watchEnds),
+		fileAbility("refused", "FileWatcher", watchRefused),
+		fileAbility("flood", "FileWatcher", watchFlood),
+	}
+}
+
+// next returns the next event as "op path".
+func (c *C) next(w sandbar.FileWatch, waiting any) string {
+	e, err := w.Next(c.ctx)
+	c.ok(err, "waiting for %v", waiting)
+	return strings.TrimSuffix(string(e.Op)+" "+e.Path, " ")
+}
+
+// sees reads events until each of want, "op path", has been seen.
+func (c *C) sees(w sandbar.FileWatch, want ...string) {
+	missing := map[string]bool{}
+	for _, s := range want {
+		missing[s] = true
+	}
+	for len(missing) > 0 {
+		delete(missing, c.next(w, missing))
+	}
+}
+
+func watchEvents(c *C, b driver.Sandbox, files sandbar.FS, f sandbar.FileWatcher) {
+	c.sh(b, "mkdir -p w/sub")
+	w, err := f.Watch(c.ctx, "w", false)
+	c.ok(err, "Watch")
+	defer w.Close()
+	c.sh(b, "echo 1 >w/a")
+	c.sees(w, "create a", "write a")
+	c.sh(b, "chmod 600 w/a; mv w/a w/b; echo below >w/sub/file; rm w/b; mkdir w/dir")
+	c.sees(w, "chmod a", "rename a", "create b", "remove b", "create dir")
+	c.ok(files.Mkdir(c.ctx, "w/by-host", 0, false), "Mkdir")
+	e, err := w.Next(c.ctx)
+	c.ok(err, "Next")
+	if e != (sandbar.FileEvent{Op: sandbar.FileCreated, Path: "by-host"}) {
+		c.Errorf("the next event is %+v; one of a directory below was reported", e)
+	}
+}
+
+func watchTree(c *C, b driver.Sandbox, _ sandbar.FS, f sandbar.FileWatcher) {
+	c.sh(b, "mkdir -p w/a/b out/c; ln -s ../out w/link")
+	w, err := f.Watch(c.ctx, "w", true)
+	c.ok(err, "Watch")
+	defer w.Close()
+	c.sh(b, "echo 1 >w/a/b/file")
+	c.sees(w, "create a/b/file", "write a/b/file")
+	// Files that are made together with their directories are not missed.
+	c.sh(b, "mkdir -p w/x/y/z; echo 1 >w/x/y/z/file")
+	c.sees(w, "create x", "create x/y", "create x/y/z", "create x/y/z/file")
+	c.sh(b, "echo 2 >>w/x/y/z/file; rm w/x/y/z/file")
+	c.sees(w, "write x/y/z/file", "remove x/y/z/file")
+	// A directory that is moved is watched under its new name, or not at all.
+	c.sh(b, "mv w/x w/n; echo 1 >w/n/y/new; mv w/a out/a; echo 1 >out/a/b/other; echo 1 >out/c/other; mv out/c w/c; echo 1 >w/c/last")
+	c.sees(w, "rename x", "create n", "create n/y/new", "rename a", "create c", "create c/last")
+	c.sh(b, "echo 1 >w/end")
+	for {
+		e, err := w.Next(c.ctx)
+		c.ok(err, "Next")
+		if e.Path == "end" {
+			break
+		}
+		if strings.HasPrefix(e.Path, "a") || strings.HasPrefix(e.Path, "x") || strings.HasPrefix(e.Path, "link/") {
+			c.Errorf("event of a directory outside: %+v", e)
+		}
+	}
+}
+
+func watchEnds(c *C, b driver.Sandbox, _ sandbar.FS, f sandbar.FileWatcher) {
+	c.sh(b, "mkdir removed renamed kept")
+	for dir, op := range map[string]sandbar.FileOp{"removed": sandbar.FileRemoved, "renamed": sandbar.FileRenamed} {
+		w, err := f.Watch(c.ctx, dir, true)
+		c.ok(err, "Watch")
+		c.sh(b, map[string]string{"removed": "rmdir removed", "renamed": "mv renamed other"}[dir])
+		c.sees(w, string(op))
+		if e, err := w.Next(c.ctx); err != io.EOF {
+			c.Errorf("%s: after the directory's end: %+v, %v", dir, e, err)
+		}
+		c.ok(w.Close(), "Close")
+	}
+	for range 3 * 64 { // far more than there may be at once
+		c.until(func() bool {
+			w, err := f.Watch(c.ctx, "kept", true)
+			if err != nil { // a watch ends a moment after Close
+				c.code(err, "Watch after others were closed", sandbar.Exhausted)
+				return false
+			}
+			return w.Close() == nil && w.Close() == nil
+		}, "a watch is possible after others were closed")
+	}
+	w, err := f.Watch(c.ctx, "kept", false)
+	c.ok(err, "Watch")
+	c.destroy(b)
+	_, err = w.Next(c.ctx)
+	c.code(err, "Next after Destroy", sandbar.Gone)
+	c.ok(w.Close(), "Close")
+	_, err = f.Watch(c.ctx, "kept", false)
+	c.code(err, "Watch after Destroy", sandbar.Gone)
+}
+
+func watchRefused(c *C, b driver.Sandbox, _ sandbar.FS, f sandbar.FileWatcher) {
+	c.sh(b, "echo 1 >file; mkdir dir; ln -s /proc/self/fd/ link; ln -s dir good")
+	for path, code := range map[string]sandbar.Code{
+		"": sandbar.Invalid, "a\x00b": sandbar.Invalid, strings.Repeat("x", 5000): sandbar.Invalid,
+		"none": sandbar.NotFound, "file": sandbar.Conflict, "/proc": sandbar.Denied, "/proc/self/root": sandbar.Conflict, "link": sandbar.Denied,
+	} {
+		w, err := f.Watch(c.ctx, path, true)
+		if err == nil {
+			w.Close()
+		}
+		c.code(err, "Watch of "+sandbar.Quote(path, 40), code, sandbar.Denied)
+	}
+	for i := 0; ; i++ {
+		w, err := f.Watch(c.ctx, "good", false)
+		if err != nil {
+			c.code(err, "Watch number "+strconv.Itoa(i+1), sandbar.Exhausted)
+			if i < 16 {
+				c.Errorf("only %d watches are possible", i)
+			}
+			break
+		}
+		if i > 64 {
+			c.Fatalf("more than 64 watches are possible")
+		}
+		c.Cleanup(func() { w.Close() })
+	}
+}
+
+// watchFlood makes more changes than anybody reads.
+func watchFlood(c *C, b driver.Sandbox, files sandbar.FS, f sandbar.FileWatcher) {
+	c.sh(b, "mkdir w")
+	w, err := f.Watch(c.ctx, "w", true)
+	c.ok(err, "Watch")
+	defer w.Close()
+	c.sh(b, `i=0; while [ $i -lt 40000 ]; do i=$((i+1)); : >w/file; : >w/other-with-a-longer-name; done; mkdir w/last`)
+	_, err = files.Stat(c.ctx, "w")
+	c.ok(err, "Stat beside a watch that nobody reads")
+	for e := ""; e != "lost" && e != "create last"; { // gVisor's queue of events has no limit
+		e = c.next(w, "lost or the last event")
+	}
+	c.sh(b, "mkdir w/after; echo 1 >w/after/file")
+	c.sees(w, "create after/file")
+}
