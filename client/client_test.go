@@ -152,6 +152,33 @@ func TestFiles(t *testing.T) {
 	}
 }
 
+func TestWatch(t *testing.T) {
+	c, id := newDaemon(t, "127.0.0.1:0")
+	sh(t, c, id, "mkdir src")
+	w, err := c.Watch(within(t), id, "src", true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	sh(t, c, id, ": >src/new")
+	if e, err := w.Next(); err != nil || e != (sandbar.FileEvent{Op: sandbar.FileCreated, Path: "new"}) {
+		t.Errorf("%+v, %v", e, err)
+	}
+	sh(t, c, id, "rm -r src")
+	for {
+		e, err := w.Next()
+		if err == io.EOF {
+			break
+		}
+		if err != nil || e.Op != sandbar.FileRemoved {
+			t.Fatalf("%+v, %v", e, err)
+		}
+	}
+	if _, err := c.Watch(within(t), id, "none", false); sandbar.CodeOf(err) != sandbar.NotFound {
+		t.Error(err)
+	}
+}
+
 func second[T any](_ T, err error) error { return err }
 
 func TestProcesses(t *testing.T) {

@@ -139,6 +139,13 @@ type List struct {
 	Sandboxes []Sandbox `json:"sandboxes"`
 }
 
+// FileEvent is a line of GET /sandboxes/{id}/watch: a change, or the error that ends the watch.
+type FileEvent struct {
+	Op    sandbar.FileOp `json:"op,omitempty"`
+	Path  string         `json:"path"` // relative to the watched directory; "" is that directory
+	Error *ErrorDetail   `json:"error,omitempty"`
+}
+
 // Entry is one entry of a directory in a sandbox.
 type Entry struct {
 	Name     string    `json:"name"`

@@ -101,6 +101,28 @@ func TestRemoteLifecycle(t *testing.T) {
 	})
 }
 
+func TestRemoteWatch(t *testing.T) {
+	eachDriver(t, func(t *testing.T, environ []string) {
+		p, id := served(t, environ)
+		p.expect(0, ``, ``, "exec", id, "--", "mkdir", "src")
+		cmd := p.command("watch", "box", "src", "--recursive", "--json")
+		out := transcript{changed: make(chan struct{})}
+		cmd.Stdout = &out
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		// The command prints nothing when it begins to watch, so the file appears again and again.
+		p.expect(0, ``, ``, "exec", "--detach", id, "--", "sh", "-c", "while mkdir src/a; do sleep 0.5; rmdir src/a; done")
+		out.await(t, `{"op":"create","path":"a"}`)
+		p.expect(0, ``, ``, "exec", id, "--", "mv", "src", "gone")
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("after the directory's end: %v", err)
+		}
+		p.expect(1, ``, `sandbar: .*none.*\n`, "watch", id, "none")
+		p.expect(2, ``, `sandbar: .*one argument too many.*`, "watch", id, "a", "b")
+	})
+}
+
 func TestRemoteExec(t *testing.T) {
 	eachDriver(t, func(t *testing.T, environ []string) {
 		p, id := served(t, environ)

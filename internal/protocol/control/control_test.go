@@ -71,6 +71,8 @@ func TestRoute(t *testing.T) {
 		"/sandboxes/x/pause":               "7 x",
 		"/sandboxes/x/resume":              "8 x",
 		"/sandboxes/x/fork":                "9 x",
+		"/sandboxes/x/watch":               "10 x",
+		"/sandboxes/x/watch/y":             "",
 		"/sandboxes/x/pause/y":             "",
 		"/sandboxes/x/exec/y":              "",
 		"/sandboxes/x/dir/":                "",

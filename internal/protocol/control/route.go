@@ -24,10 +24,13 @@ const (
 	pause                  // /sandboxes/{id}/pause
 	resume                 // /sandboxes/{id}/resume
 	fork                   // /sandboxes/{id}/fork
+	watch                  // /sandboxes/{id}/watch
 )
 
 // inside reports whether the path leads into a sandbox, so that the sandbox's own secret allows it.
-func (k kind) inside() bool { return k == command || k == port || k == executor || k == web }
+func (k kind) inside() bool {
+	return k == command || k == port || k == executor || k == web || k == watch
+}
 
 // target is the target of a request.
 type target struct {
@@ -92,6 +95,9 @@ func routeSandbox(r *http.Request) (target, bool) {
 		return t, true
 	case parts[3] == "fork" && len(parts) == 4:
 		t.kind = fork
+		return t, true
+	case parts[3] == "watch" && len(parts) == 4:
+		t.kind = watch
 		return t, true
 	}
 	return target{}, false

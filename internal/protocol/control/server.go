@@ -150,6 +150,8 @@ func (s *Server) serveEntry(w http.ResponseWriter, r *http.Request, t target, e 
 	switch t.kind {
 	case directory:
 		e.serveDir(w, r)
+	case watch:
+		e.serveWatch(w, r)
 	case command:
 		e.serveExec(w, r)
 	case port:
@@ -189,9 +191,10 @@ func (s *Server) begin(parent context.Context, t target) (ctx context.Context, e
 }
 
 // endless reports whether a request has no end of its own, so that Shutdown need not wait for it: a
-// connection to a port, and following a process's log, which lasts as long as the sandbox.
+// connection to a port, a watch of files, and following a process's log, which lasts as long as the
+// sandbox.
 func endless(t target) bool {
-	return t.kind == port || t.kind == web || t.kind == executor && strings.HasSuffix(t.rest, "_logs_streaming")
+	return t.kind == port || t.kind == watch || t.kind == web || t.kind == executor && strings.HasSuffix(t.rest, "_logs_streaming")
 }
 
 // Shutdown ends the server gracefully. It refuses new requests; commands and transfers in progress

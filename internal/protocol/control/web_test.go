@@ -286,3 +286,61 @@ func TestDir(t *testing.T) {
 		t.Errorf("%+v, %v", all[:2], types)
 	}
 }
+
+// A watch streams events until its directory is gone, and ends with the sandbox.
+func TestWatch(t *testing.T) {
+	r, id := localRig(t)
+	s, err := r.engine.Get(sandbar.ID(id))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sh := func(script string) {
+		t.Helper()
+		if _, err := s.Exec(t.Context(), sandbar.Cmd{Args: []string{"sh", "-c", script}}, nil, sandbar.Limits{}, nopSink{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sh("mkdir d kept")
+	watch := func(query string) (*bufio.Reader, io.Closer) {
+		t.Helper()
+		q, err := http.NewRequestWithContext(t.Context(), "GET", "http://"+r.addr+"/sandboxes/"+id+"/watch?"+query, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		q.Header.Set("Authorization", "Bearer "+token)
+		resp, err := http.DefaultClient.Do(q)
+		if err != nil || resp.StatusCode != 200 || resp.Header.Get("Content-Type") != "application/x-ndjson" {
+			t.Fatal(resp, err)
+		}
+		return bufio.NewReader(resp.Body), resp.Body
+	}
+	expect := func(in *bufio.Reader, want string) {
+		t.Helper()
+		if line, err := in.ReadString('\n'); line != want || want == "" && err != io.EOF {
+			t.Errorf("%q, %v; want %q", line, err, want)
+		}
+	}
+	events, body := watch("path=d&recursive=true")
+	sh(`mkdir 'd/a"b'; : >'d/a"b/f'`)
+	expect(events, `{"op":"create","path":"a\"b"}`+"\n")
+	expect(events, `{"op":"create","path":"a\"b/f"}`+"\n")
+	sh("rm -r d")
+	expect(events, `{"op":"remove","path":""}`+"\n")
+	expect(events, "")
+	body.Close()
+	for query, code := range map[string]sandbar.Code{
+		"path=none": sandbar.NotFound, "path=": sandbar.Invalid, "path=d&path=d": sandbar.Invalid, "depth=1": sandbar.Invalid, "recursive=2": sandbar.Invalid,
+	} {
+		if _, text := r.ask(token, "GET", "/sandboxes/"+id+"/watch?"+query, ""); errorOf(t, text).Code != code {
+			t.Errorf("%s: %s", query, text)
+		}
+	}
+	events, body = watch("path=kept")
+	defer body.Close()
+	if status, _ := r.ask(token, "DELETE", "/sandboxes/"+id, ""); status != 204 {
+		t.Error(status)
+	}
+	if line, err := events.ReadString('\n'); err == nil && !strings.Contains(line, `"code":"gone"`) && !strings.Contains(line, `"op":"remove"`) {
+		t.Errorf("after the sandbox's end: %q, %v", line, err)
+	}
+}

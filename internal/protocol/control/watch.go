@@ -1,0 +1,77 @@
+package control
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/client/wire"
+)
+
+// serveWatch streams the changes in a directory, one JSON object in a line.
+func (e *entry) serveWatch(w http.ResponseWriter, r *http.Request) {
+	release, err := e.reserveConn()
+	if err != nil {
+		fail(w, err)
+		return
+	}
+	defer release()
+	files, err := e.startWatch(r)
+	if err != nil {
+		fail(w, err)
+		return
+	}
+	defer files.Close()
+	w.Header().Set("Content-Type", "application/x-ndjson")
+	w.WriteHeader(http.StatusOK)
+	control := http.NewResponseController(w)
+	for err := control.Flush(); err == nil; err = control.Flush() {
+		event, failed := files.Next(r.Context())
+		line := wire.FileEvent{Op: event.Op, Path: event.Path}
+		if failed != nil && !errors.Is(failed, io.EOF) {
+			body := wire.ErrorOf(failed)
+			line.Error = &body.Error
+		}
+		if errors.Is(failed, io.EOF) || r.Context().Err() != nil {
+			return
+		}
+		_ = control.SetWriteDeadline(time.Now().Add(e.server.options.StallTimeout)) // every connection has deadlines
+		if json.NewEncoder(w).Encode(line) != nil {
+			return
+		}
+		if failed != nil {
+			_ = control.Flush()
+			return
+		}
+	}
+}
+
+// startWatch begins the watch that a request asks for.
+func (e *entry) startWatch(r *http.Request) (sandbar.FileWatch, error) {
+	q := r.URL.Query()
+	for name, values := range q {
+		if name != "path" && name != "recursive" || len(values) > 1 {
+			return nil, invalid(name, "query parameter "+sandbar.Quote(name, 40)+" is not known or given twice", "known are path and recursive")
+		}
+	}
+	recursive := false
+	if q.Has("recursive") {
+		var err error
+		if recursive, err = strconv.ParseBool(q.Get("recursive")); err != nil {
+			return nil, invalid("recursive", "recursive is "+sandbar.Quote(q.Get("recursive"), 40), "allowed: true and false")
+		}
+	}
+	path := "."
+	if q.Has("path") {
+		path = q.Get("path")
+	}
+	files, ok := e.sandbox.FS().(sandbar.FileWatcher)
+	if !ok {
+		return nil, &sandbar.Error{Code: sandbar.Unsupported, Message: "this sandbox cannot watch files"}
+	}
+	return files.Watch(r.Context(), path, recursive)
+}
