@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -58,7 +59,8 @@ func (r *remote) watch(args []string) error {
 		if asJSON {
 			err = json.NewEncoder(r.app.stdout).Encode(wire.FileEvent{Op: e.Op, Path: e.Path})
 		} else {
-			_, err = fmt.Fprintf(r.app.stdout, "%s %s\n", e.Op, cli.Printable(e.Path))
+			line := strings.TrimSuffix(string(e.Op)+" "+cli.Printable(e.Path), " ")
+			_, err = fmt.Fprintln(r.app.stdout, line)
 		}
 		if err != nil {
 			return cli.OutputError(err)

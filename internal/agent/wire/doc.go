@@ -20,13 +20,13 @@
 // The agent sends Hello, with its Generation. The host sends Setup if the agent must build its own
 // sandbox, or must confine programs in a sandbox that a container runtime built. The agent answers
 // with a Reply. Then the host sends requests under ids of its choosing (Start, FS, Release, Dial,
-// Watch, Kill). The agent answers each with exactly one Reply with that id. The Reply to a successful
-// Start has a Started. One Exited with the same id follows, and then the id is free. Signal and
-// Resize have no answer. Kill names a program by its tag, even if the program has ended; the answer
-// follows when no process that the program started is left. After the Reply to a Watch, channel 1
-// carries the events, see AppendFileEvent; Close of channel 0 ends the watch. Clock has an answer if it has an id,
-// Renew has a Reply; only an agent of a whole machine accepts them. Suspend, Resume and Continue
-// are also for whole machines; see type Resume.
+// Watch, Kill). The agent answers each with exactly one Reply with that id. The Reply to a
+// successful Start has a Started. One Exited with the same id follows, and then the id is free.
+// Signal and Resize have no answer. Kill names a program by its tag, even if the program has ended;
+// the answer follows when no process that the program started is left. After the Reply to a Watch,
+// channel 1 carries the events, see AppendFileEvent; Close of channel 0 ends the watch. Clock has
+// an answer if it has an id, Renew has a Reply; only an agent of a whole machine accepts them.
+// Suspend, Resume and Continue are also for whole machines; see type Resume.
 //
 // The host can also put a process into the sandbox itself. AdoptAttrs asks for the tag, limits and
 // Landlock ruleset which that process must take on. When the process is a child of the agent, Adopt
