@@ -139,6 +139,21 @@ type List struct {
 	Sandboxes []Sandbox `json:"sandboxes"`
 }
 
+// Preview is a port of a sandbox with a URL of its own. It is the body and the answer of POST
+// /sandboxes/{id}/previews, where URL is only in the answer.
+type Preview struct {
+	Port int `json:"port"`
+	// Public: everybody who knows the URL may open it. Otherwise the URL has a token, which a browser
+	// keeps as a cookie.
+	Public bool   `json:"public"`
+	URL    string `json:"url,omitempty"`
+}
+
+// Previews is the response to GET /sandboxes/{id}/previews.
+type Previews struct {
+	Previews []Preview `json:"previews"` // sorted by port
+}
+
 // FileEvent is a line of GET /sandboxes/{id}/watch: a change, or the error that ends the watch.
 type FileEvent struct {
 	Op    sandbar.FileOp `json:"op,omitempty"`

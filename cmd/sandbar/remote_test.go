@@ -123,6 +123,18 @@ func TestRemoteWatch(t *testing.T) {
 	})
 }
 
+func TestRemotePreview(t *testing.T) {
+	eachDriver(t, func(t *testing.T, environ []string) {
+		p, id := served(t, environ)
+		p.expect(0, ``, ``, "preview", "box")
+		p.expect(1, ``, `sandbar: the daemon listens on a UNIX socket, .*\n`, "preview", id, "8000")
+		p.expect(1, ``, `sandbar: port 8000 of sandbox .* has no preview .*\n`, "preview", id, "8000", "--remove")
+		p.expect(2, ``, `sandbar: "x" is not a port \(allowed: 1 to 65535\)\n.*`, "preview", id, "x")
+		p.expect(2, ``, `sandbar: PORT is missing\n.*`, "preview", id, "--public")
+		p.expect(0, `\{\n  "previews": \[\]\n\}\n`, ``, "preview", id, "--json")
+	})
+}
+
 func TestRemoteExec(t *testing.T) {
 	eachDriver(t, func(t *testing.T, environ []string) {
 		p, id := served(t, environ)

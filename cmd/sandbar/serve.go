@@ -164,6 +164,7 @@ func (a *app) serve(cfg *config.Config, load func() (*config.Config, error)) err
 		Version: thisBuild().Version, Load: e.Stats, Metrics: metrics,
 		Routes: map[string]http.Handler{"GET /ws": ws,
 			"/sandboxes": api, "/sandboxes/": api, "/koyeb-sandbox/": api, "/r/": api},
+		Hosts:  api,
 		Logger: log,
 	})
 	if err != nil {
@@ -306,7 +307,7 @@ func controlOptions(cfg *config.Config, log *slog.Logger) control.Options {
 			return executor.New(s, executorOptions(cfg, log, authorized))
 		},
 		IdleTimeout: cfg.IdleTimeout, MaxConnections: int(cfg.Executor.MaxConnections), StallTimeout: cfg.Executor.StallTimeout,
-		Logger: log,
+		PreviewDomain: strings.ToLower(strings.TrimSuffix(cfg.PreviewDomain, ".")), Logger: log,
 	}
 }
 

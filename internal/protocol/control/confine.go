@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"unicode"
 )
@@ -12,31 +13,37 @@ import (
 // Otherwise the daemon and all sandboxes have one origin in a browser.
 const confinement = "sandbox allow-downloads allow-forms allow-modals allow-popups allow-scripts"
 
-// droppedHeaders are the response headers of programs that no client receives. Programs use headers
-// of their own, so an allow-list would break them. Browsers interpret a closed set of headers; this
-// list has those of them that affect more than the page itself.
-var droppedHeaders = []string{
-	// State that a browser keeps for the daemon's whole origin or host name.
-	"Accept-Ch",                   // client hints in all later requests
-	"Critical-Ch",                 // the same, at once
-	"Alt-Svc",                     // another server for the host name
-	"Clear-Site-Data",             // cookies and caches of the origin
-	"Expect-Ct",                   // certificates of the host
-	"Public-Key-Pins",             // keys of the host
-	"Public-Key-Pins-Report-Only", // the same, with reports
-	"Strict-Transport-Security",   // no plain HTTP for the host
-	"Nel",                         // reports of failed requests to the origin
-	"Report-To",                   // where reports of the origin go
-	"Reporting-Endpoints",         // the same; only the page's own, but the names are the origin's
-	"Origin-Agent-Cluster",        // which pages of the origin share a process
-	"Service-Worker-Allowed",      // a service worker for paths outside of the sandbox's
-	"Set-Login",                   // whether the user is logged in at the origin
-	"Secure-Session-Registration", // sessions of the origin that are bound to a device
-	"Sec-Session-Registration",    // the same, by its first name
+// hostHeaders are the response headers of programs that no client receives, because browsers apply
+// them to more than the origin of the page: to all ports of the host name, or to the whole domain.
+// Programs use headers of their own, so an allow-list would break them. Browsers interpret a closed
+// set of headers.
+var hostHeaders = []string{
+	"Alt-Svc",                                // another server for the host name
+	"Clear-Site-Data",                        // cookies of the domain
+	"Expect-Ct",                              // certificates of the host
+	"Public-Key-Pins",                        // keys of the host
+	"Public-Key-Pins-Report-Only",            // the same, with reports
+	"Strict-Transport-Security",              // no plain HTTP for the host
+	"Set-Login",                              // whether the user is logged in at the domain
+	"Secure-Session-Registration",            // sessions of the domain that are bound to a device
+	"Sec-Session-Registration",               // the same, by its first name
+	"Attribution-Reporting-Register-Source",  // reports about the domain
+	"Attribution-Reporting-Register-Trigger", // the same
+}
+
+// originHeaders are the further headers that no client receives of a page that shares its origin
+// with the daemon and other sandboxes.
+var originHeaders = []string{
+	// State that a browser keeps for the origin.
+	"Accept-Ch",              // client hints in all later requests
+	"Critical-Ch",            // the same, at once
+	"Nel",                    // reports of failed requests to the origin
+	"Report-To",              // where reports of the origin go
+	"Reporting-Endpoints",    // the same; only the page's own, but the names are the origin's
+	"Origin-Agent-Cluster",   // which pages of the origin share a process
+	"Service-Worker-Allowed", // a service worker for paths outside of the sandbox's
 	// a compression dictionary for other responses of the origin
 	"Use-As-Dictionary",
-	"Attribution-Reporting-Register-Source",  // reports about the origin
-	"Attribution-Reporting-Register-Trigger", // the same
 	// The daemon decides with allowed_origins which pages may read its responses.
 	"Access-Control-Allow-Credentials",
 	"Access-Control-Allow-Headers",
@@ -94,7 +101,7 @@ type page struct {
 
 // modify changes a program's response for the client. r.Request is the program's request.
 func (p page) modify(r *http.Response) {
-	for _, name := range droppedHeaders {
+	for _, name := range slices.Concat(hostHeaders, originHeaders) {
 		r.Header.Del(name)
 	}
 	to := r.Header.Get("Location")

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -33,7 +34,7 @@ func (r *rig) exchange(id, path string, headers ...string) string {
 // everyDropped returns a header block with every header that clients must not receive.
 func everyDropped() string {
 	var b strings.Builder
-	for _, name := range droppedHeaders {
+	for _, name := range slices.Concat(hostHeaders, originHeaders) {
 		fmt.Fprintf(&b, "%s: x-from-inside\r\n", name)
 	}
 	return b.String()

@@ -48,6 +48,7 @@ type entry struct {
 	taken    int       // as counted by Options.MaxConnections
 	executor Executor  // nil until the first use
 	closers  map[*io.Closer]struct{}
+	previews map[int]previewAccess // by port
 }
 
 func newEntry(s *Server, sandbox *engine.Sandbox, o origin) *entry {

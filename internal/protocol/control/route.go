@@ -25,11 +25,13 @@ const (
 	resume                 // /sandboxes/{id}/resume
 	fork                   // /sandboxes/{id}/fork
 	watch                  // /sandboxes/{id}/watch
+	previews               // /sandboxes/{id}/previews, /sandboxes/{id}/previews/{port}
+	preview                // a host name of previews
 )
 
 // inside reports whether the path leads into a sandbox, so that the sandbox's own secret allows it.
 func (k kind) inside() bool {
-	return k == command || k == port || k == executor || k == web || k == watch
+	return k == command || k == port || k == executor || k == web || k == watch || k == previews
 }
 
 // target is the target of a request.
@@ -81,6 +83,12 @@ func routeSandbox(r *http.Request) (target, bool) {
 	case parts[3] == "ports" && len(parts) == 5:
 		t.kind, t.rest = port, parts[4]
 		return t, true
+	case parts[3] == "previews":
+		t.kind = previews
+		if len(parts) == 5 {
+			t.rest = parts[4]
+		}
+		return t, len(parts) == 4 || t.rest != ""
 	case parts[3] == "dir" && len(parts) == 4:
 		t.kind = directory
 		return t, true
@@ -141,13 +149,18 @@ func unescaped(s string) string {
 // into which it leads. Here a sandbox is identified by its id only, in either form; ids are never
 // reused. A missing sandbox takes as long as a wrong secret.
 func (s *Server) Admits(r *http.Request) bool {
-	secret, given := bearer(r)
 	t, known := route(r)
 	id, err := sandbar.ReadID(t.key)
+	return s.bearsSecret(r, id) && known && err == nil && t.kind.inside()
+}
+
+// bearsSecret reports whether a request has the secret of a sandbox.
+func (s *Server) bearsSecret(r *http.Request, id sandbar.ID) bool {
+	secret, given := bearer(r)
 	want, has := s.secretOf(id)
 	got := sha256.Sum256([]byte(secret))
 	same := subtle.ConstantTimeCompare(got[:], want[:]) == 1
-	return same && has && given && known && err == nil && t.kind.inside()
+	return same && has && given
 }
 
 // bearer returns the token of the only Authorization header.

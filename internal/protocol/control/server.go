@@ -29,6 +29,8 @@ type Options struct {
 	NewExecutor func(*engine.Sandbox) Executor
 	// IdleTimeout is the engine's own: the maximum for clients. Default 10 min; negative: never.
 	IdleTimeout time.Duration
+	// PreviewDomain is the domain of previews' host names, in lower case. Default "localhost".
+	PreviewDomain string
 	// MaxConnections is the most commands, tunnels and requests to ports in progress per sandbox;
 	// further ones are Exhausted. Default 1024.
 	MaxConnections int
@@ -41,6 +43,7 @@ type Options struct {
 
 func (o Options) withDefaults() Options {
 	setDefault(&o.IdleTimeout, 10*time.Minute)
+	setDefault(&o.PreviewDomain, "localhost")
 	setDefault(&o.MaxConnections, 1024)
 	setDefault(&o.StallTimeout, 5*time.Minute)
 	setDefault(&o.Logger, slog.New(slog.DiscardHandler))
@@ -129,6 +132,10 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Server) serveEntry(w http.ResponseWriter, r *http.Request, t target, e *entry) {
+	if t.kind == previews {
+		e.servePreviews(w, r, t.rest)
+		return
+	}
 	if t.kind != executor && t.kind != web && r.Method != http.MethodGet {
 		allow := http.MethodGet
 		if t.kind == single {
@@ -191,10 +198,10 @@ func (s *Server) begin(parent context.Context, t target) (ctx context.Context, e
 }
 
 // endless reports whether a request has no end of its own, so that Shutdown need not wait for it: a
-// connection to a port, a watch of files, and following a process's log, which lasts as long as the
+// connection to a port, a watch of files, a preview, and following a process's log, which lasts as long as the
 // sandbox.
 func endless(t target) bool {
-	return t.kind == port || t.kind == watch || t.kind == web || t.kind == executor && strings.HasSuffix(t.rest, "_logs_streaming")
+	return t.kind == port || t.kind == watch || t.kind == preview || t.kind == web || t.kind == executor && strings.HasSuffix(t.rest, "_logs_streaming")
 }
 
 // Shutdown ends the server gracefully. It refuses new requests; commands and transfers in progress

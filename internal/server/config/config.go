@@ -32,6 +32,7 @@ type Config struct {
 	AllowedHosts   []string
 	AllowedOrigins []string
 	MetricsOpen    bool
+	PreviewDomain  string
 
 	Driver  string
 	Drivers map[string]map[string]string // by driver and option

@@ -87,6 +87,10 @@ func (c *Config) listenerFields() []field {
 			doc:     "Origins of web pages that may call the daemon from a browser, besides its own."},
 		{path: "metrics_open", value: boolean(&c.MetricsOpen), initial: "false", allowed: "true or false",
 			doc: "Whether GET /metrics answers without the token. Only possible on loopback."},
+		{path: "preview_domain", value: text(&c.PreviewDomain, checkHost), initial: "localhost",
+			allowed: "a host name without port, of which all subdomains lead to the daemon",
+			doc: "The domain of previews: port P of a sandbox has the host name P-ID.DOMAIN. Browsers resolve all names below " +
+				"localhost to their own machine."},
 		{path: "tls.cert", value: text(&c.TLS.Cert, anyText), allowed: "the path of a PEM file; only with tls.key",
 			doc: "The certificate chain for TLS. Both files are read again when they change. Without them the listener is plain HTTP."},
 		{path: "tls.key", value: text(&c.TLS.Key, anyText), allowed: "the path of a PEM file; only with tls.cert",

@@ -58,8 +58,20 @@ type Options struct {
 	// have no deadlines but those of the handler. A handler that is an Admitter can accept other
 	// tokens.
 	Routes map[string]http.Handler
+	// Hosts handles the requests to host names of its own. Default: there are none.
+	Hosts HostHandler
 	// Logger takes structured logs. Default: discards.
 	Logger *slog.Logger
+}
+
+// HostHandler handles all requests to some host names. The server checks nothing for them, sets no
+// header, and calls no route.
+type HostHandler interface {
+	// Serves reports whether a host is one of the handler's. host is in lower case, without port.
+	Serves(host string) bool
+	// ServeHost serves a request to such a host. authenticated: it has the daemon's token, or that
+	// of a client.
+	ServeHost(w http.ResponseWriter, r *http.Request, authenticated bool)
 }
 
 // Admitter is an optional interface of a handler in Options.Routes, which knows tokens besides the
@@ -275,14 +287,16 @@ func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.ContentLength != 0 {
 		control.SetReadDeadline(time.Now().Add(bodyTimeout))
 	}
+	if s.serveHost(w, r) {
+		return
+	}
 	setSecurityHeaders(w.Header())
 	client, refusal := s.guard.Load().check(r, s.admits)
 	if refusal != nil {
 		s.refuse(w, r, refusal)
 		return
 	}
-	flow, _ := r.Context().Value(flowKey{}).(string)
-	r = r.WithContext(engine.WithClient(r.Context(), sandbar.Client{Name: client, Flow: flow}))
+	r = withClient(r, client)
 	handler, pattern := s.mux.Handler(r)
 	if pattern == "" {
 		s.refuse(w, r, noRoute(handler, r))
@@ -290,6 +304,26 @@ func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	// not the handler itself: the mux also sets the path values
 	s.mux.ServeHTTP(w, r)
+}
+
+// withClient adds the client to a request's context.
+func withClient(r *http.Request, client string) *http.Request {
+	flow, _ := r.Context().Value(flowKey{}).(string)
+	return r.WithContext(engine.WithClient(r.Context(), sandbar.Client{Name: client, Flow: flow}))
+}
+
+// serveHost serves a request to a host of Options.Hosts, and reports whether it is one.
+func (s *Server) serveHost(w http.ResponseWriter, r *http.Request) bool {
+	host, ok := hostName(r.Host)
+	if h := s.options.Hosts; !ok || h == nil || !h.Serves(host) {
+		return false
+	}
+	client, authenticated := s.guard.Load().bearsToken(r)
+	r = withClient(r, client)
+	withoutDeadlines(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.options.Hosts.ServeHost(w, r, authenticated)
+	})).ServeHTTP(w, r)
+	return true
 }
 
 // recoverPanic answers for a handler that panicked, if no response has begun.

@@ -1,0 +1,345 @@
+package control
+
+import (
+	"cmp"
+	"crypto/rand"
+	"crypto/subtle"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/client/wire"
+	"github.com/sandbar-dev/sandbar/internal/server/httpd"
+	"github.com/sandbar-dev/sandbar/internal/text/strictjson"
+)
+
+// A preview is a port of a sandbox under a host name of its own, PORT-ID.DOMAIN, where ID is the
+// sandbox's id without "sb_". So browsers give it an origin of its own, and links, cookies and
+// WebSockets of its pages work unchanged.
+
+const (
+	// previewToken is the name of a preview's token, in a query and as a cookie.
+	previewToken = "sandbar_preview"
+	// maxPreviews bounds the previews of one sandbox.
+	maxPreviews = 100
+	idPrefix    = "sb_"
+)
+
+// previewAccess says who may open a preview, besides clients with the daemon's token or the
+// sandbox's secret.
+type previewAccess struct {
+	public bool
+	token  string
+}
+
+// previewHost returns the host name of a port.
+func (s *Server) previewHost(id sandbar.ID, port int) string {
+	return strconv.Itoa(port) + "-" + strings.TrimPrefix(string(id), idPrefix) + "." + s.options.PreviewDomain
+}
+
+// parsePreview returns the sandbox and the port of a host name in lower case.
+func (s *Server) parsePreview(host string) (id sandbar.ID, port int, ok bool) {
+	label, below := strings.CutSuffix(host, "."+s.options.PreviewDomain)
+	number, rest, cut := strings.Cut(label, "-")
+	id, err := sandbar.ParseID(idPrefix + rest)
+	port, perr := parsePort(number)
+	return id, port, below && cut && err == nil && perr == nil
+}
+
+// Serves implements httpd.HostHandler.
+func (s *Server) Serves(host string) bool {
+	_, _, ok := s.parsePreview(host)
+	return ok
+}
+
+// ServeHost serves a request to a preview.
+func (s *Server) ServeHost(w http.ResponseWriter, r *http.Request, authenticated bool) {
+	id, port, ok := s.parsePreview(nameOf(r.Host))
+	if !ok {
+		fail(w, pathNotFound(r))
+		return
+	}
+	ctx, end, err := s.begin(r.Context(), target{kind: preview})
+	if err != nil {
+		fail(w, err)
+		return
+	}
+	defer end()
+	r = r.WithContext(ctx)
+	e, err := s.find(string(id))
+	if err != nil && !authenticated {
+		err = previewRefused() // whether there is such a sandbox or not
+	}
+	if err != nil {
+		fail(w, err)
+		return
+	}
+	e.servePreview(w, r, port, authenticated)
+}
+
+// previewRefused is the error for a request that may not open a preview.
+func previewRefused() error {
+	return &sandbar.Error{Code: sandbar.Unauthenticated, Message: "this preview is not public",
+		Fix: "open the URL that \"sandbar preview\" prints; a page of another site cannot load a part of it"}
+}
+
+func (e *entry) servePreview(w http.ResponseWriter, r *http.Request, port int, authenticated bool) {
+	byHeader := authenticated || e.server.bearsSecret(r, e.sandbox.ID())
+	access := e.preview(port)
+	query := r.URL.Query()
+	byQuery := access.opens(query.Get(previewToken))
+	switch {
+	case byHeader, access.public:
+	case byQuery:
+		if (r.Method == http.MethodGet || r.Method == http.MethodHead) && r.Header.Get("Upgrade") == "" {
+			keepToken(w, r, query)
+			return
+		}
+	case !access.byCookie(r):
+		fail(w, previewRefused())
+		return
+	}
+	leave, err := e.enter()
+	if err != nil {
+		fail(w, err)
+		return
+	}
+	defer leave()
+	release, err := e.reserveConn()
+	if err != nil {
+		fail(w, err)
+		return
+	}
+	defer release()
+	defer e.sandbox.Hold()()
+	proxy := httputil.ReverseProxy{
+		Rewrite: func(p *httputil.ProxyRequest) {
+			p.Out.URL.Scheme, p.Out.URL.Host = "http", net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+			p.Out.Host = p.In.Host // for links
+			p.SetXForwarded()
+			hideTokens(p.Out, byHeader)
+		},
+		ModifyResponse: func(resp *http.Response) error {
+			modifyPreview(resp, port, r.Host)
+			return nil
+		},
+		Transport:     confinedTransport{e.transport},
+		FlushInterval: -1,
+		ErrorLog:      log.New(io.Discard, "", 0),
+		ErrorHandler:  webFailed,
+	}
+	proxy.ServeHTTP(w, r)
+}
+
+// opens reports whether a token is the preview's.
+func (a previewAccess) opens(token string) bool {
+	return a.token != "" && subtle.ConstantTimeCompare([]byte(token), []byte(a.token)) == 1
+}
+
+// byCookie reports whether a request has the preview's token as a cookie, and comes from a page of
+// the preview itself or from a link. All previews belong to one site, so SameSite does not keep a
+// browser from sending the cookie with a request of another preview's page.
+func (a previewAccess) byCookie(r *http.Request) bool {
+	has := false
+	for _, c := range r.CookiesNamed(previewToken) {
+		has = has || a.opens(c.Value)
+	}
+	if !has {
+		return false
+	}
+	switch r.Header.Get("Sec-Fetch-Site") {
+	case "same-origin", "none":
+		return true
+	case "": // no browser, or one that sends this header only to trustworthy origins
+		origin := r.Header.Get("Origin")
+		u, err := url.Parse(origin)
+		return origin == "" || err == nil && strings.EqualFold(u.Host, r.Host)
+	}
+	return (r.Method == http.MethodGet || r.Method == http.MethodHead) &&
+		r.Header.Get("Sec-Fetch-Mode") == "navigate" && r.Header.Get("Sec-Fetch-Dest") == "document"
+}
+
+// keepToken makes a browser keep the token of a URL as a cookie, and leads it to the URL without
+// the token.
+func keepToken(w http.ResponseWriter, r *http.Request, query url.Values) {
+	http.SetCookie(w, &http.Cookie{Name: previewToken, Value: query.Get(previewToken), Path: "/", HttpOnly: true,
+		Secure: r.TLS != nil, SameSite: http.SameSiteLaxMode})
+	to := *r.URL
+	to.Scheme, to.Host = "", ""
+	query.Del(previewToken)
+	to.RawQuery = query.Encode()
+	if strings.HasPrefix(to.Path, "//") { // a browser would take it for a host
+		to.Path, to.RawPath = "/", ""
+	}
+	w.Header().Set("Location", to.String())
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("Referrer-Policy", "no-referrer")
+	w.WriteHeader(http.StatusSeeOther)
+}
+
+// hideTokens removes the tokens of a request. A program keeps an Authorization header of its own.
+func hideTokens(r *http.Request, byHeader bool) {
+	if byHeader {
+		r.Header.Del("Authorization")
+	}
+	if query := r.URL.Query(); query.Has(previewToken) {
+		query.Del(previewToken)
+		r.URL.RawQuery = query.Encode()
+	}
+	cookies := r.Cookies()
+	if !slices.ContainsFunc(cookies, func(c *http.Cookie) bool { return c.Name == previewToken }) {
+		return
+	}
+	r.Header.Del("Cookie")
+	for _, c := range cookies {
+		if c.Name != previewToken {
+			r.AddCookie(c)
+		}
+	}
+}
+
+// modifyPreview changes a program's response. Redirections to the program's own address inside
+// lead to the preview. One to another port of the preview's host is dropped: clients send their
+// token along, see page.location.
+func modifyPreview(r *http.Response, port int, host string) {
+	for _, name := range hostHeaders {
+		r.Header.Del(name)
+	}
+	if to := r.Header.Get("Location"); to != "" {
+		u, err := url.Parse(to)
+		switch {
+		case err != nil || strings.ContainsFunc(to, beyondASCII):
+			r.Header.Del("Location")
+		case u.Port() == strconv.Itoa(port) && slices.Contains([]string{"localhost", "127.0.0.1", "0.0.0.0", "::1", "::"}, nameOf(u.Host)):
+			u.Scheme, u.Host, u.User = "", "", nil
+			r.Header.Set("Location", cmp.Or(u.String(), "/"))
+		case u.Host != "" && nameOf(u.Host) == nameOf(host) && !sameHost(u.Host, host):
+			r.Header.Del("Location")
+		}
+	}
+	cookies := r.Cookies()
+	r.Header.Del("Set-Cookie")
+	for _, c := range cookies {
+		c.Domain = ""
+		if text := c.String(); text != "" && c.Name != previewToken {
+			r.Header.Add("Set-Cookie", text)
+		}
+	}
+}
+
+// preview returns the access to a port; the zero value if it was never requested.
+func (e *entry) preview(port int) previewAccess {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.previews[port]
+}
+
+// servePreviews serves the list of previews.
+func (e *entry) servePreviews(w http.ResponseWriter, r *http.Request, port string) {
+	switch {
+	case port == "" && r.Method == http.MethodGet:
+		answer(w, http.StatusOK, wire.Previews{Previews: e.listPreviews(r)})
+	case port == "" && r.Method == http.MethodPost:
+		p, err := e.addPreview(w, r)
+		if err != nil {
+			fail(w, err)
+			return
+		}
+		answer(w, http.StatusOK, p)
+	case port == "":
+		notAllowed(w, r, "GET, POST")
+	case r.Method != http.MethodDelete:
+		notAllowed(w, r, http.MethodDelete)
+	default:
+		if err := e.removePreview(port); err != nil {
+			fail(w, err)
+			return
+		}
+		w.WriteHeader(http.StatusNoContent)
+	}
+}
+
+func (e *entry) listPreviews(r *http.Request) []wire.Preview {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	all := []wire.Preview{}
+	for port, a := range e.previews {
+		all = append(all, e.describePreview(r, port, a))
+	}
+	slices.SortFunc(all, func(a, b wire.Preview) int { return cmp.Compare(a.Port, b.Port) })
+	return all
+}
+
+// describePreview describes a preview for the client of a request, which has reached the daemon at
+// r.Host.
+func (e *entry) describePreview(r *http.Request, port int, a previewAccess) wire.Preview {
+	u := url.URL{Scheme: "http", Host: e.server.previewHost(e.sandbox.ID(), port), Path: "/"}
+	if r.TLS != nil || r.Header.Get("X-Forwarded-Proto") == "https" {
+		u.Scheme = "https"
+	}
+	if _, p, err := net.SplitHostPort(r.Host); err == nil {
+		u.Host += ":" + p
+	}
+	if !a.public {
+		u.RawQuery = url.Values{previewToken: {a.token}}.Encode()
+	}
+	return wire.Preview{Port: port, Public: a.public, URL: u.String()}
+}
+
+// addPreview makes a preview, or changes it. Its token stays the same.
+func (e *entry) addPreview(w http.ResponseWriter, r *http.Request) (wire.Preview, error) {
+	raw, err := readBody(w, r)
+	if err != nil {
+		return wire.Preview{}, err
+	}
+	var p wire.Preview
+	if err := strictjson.Object(body, raw, strictjson.Value("port", "a whole number", &p.Port), strictjson.Truth("public", &p.Public)); err != nil {
+		return p, err
+	}
+	if _, err := parsePort(strconv.Itoa(p.Port)); err != nil {
+		return p, err
+	}
+	if local, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr); local != nil && local.Network() == "unix" {
+		return p, &sandbar.Error{Code: sandbar.Unsupported, Message: "the daemon listens on a UNIX socket, which browsers cannot open",
+			Fix: "let it listen on an address, or connect to the port with \"sandbar port\""}
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	a, known := e.previews[p.Port]
+	if !known && len(e.previews) >= maxPreviews {
+		return p, sandbar.Errorf(sandbar.Exhausted, "sandbox %s has %d previews, which is all that it may have", e.sandbox.ID(), maxPreviews)
+	}
+	if a.public = p.Public; a.token == "" {
+		a.token = rand.Text()
+	}
+	if e.previews == nil {
+		e.previews = map[int]previewAccess{}
+	}
+	e.previews[p.Port] = a
+	return e.describePreview(r, p.Port, a), nil
+}
+
+// removePreview makes a port private again. The token of its URL becomes invalid; connections in
+// progress continue.
+func (e *entry) removePreview(text string) error {
+	port, err := parsePort(text)
+	if err != nil {
+		return err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if _, ok := e.previews[port]; !ok {
+		return &sandbar.Error{Code: sandbar.NotFound, Field: "port", Message: "port " + text + " of sandbox " + string(e.sandbox.ID()) + " has no preview"}
+	}
+	delete(e.previews, port)
+	return nil
+}
+
+var _ httpd.HostHandler = (*Server)(nil)
