@@ -149,7 +149,9 @@ func watchFlood(c *C, b driver.Sandbox, files sandbar.FS, f sandbar.FileWatcher)
 	w, err := f.Watch(c.ctx, "w", true)
 	c.ok(err, "Watch")
 	defer w.Close()
-	c.sh(b, `i=0; while [ $i -lt 40000 ]; do i=$((i+1)); : >w/file; : >w/other-with-a-longer-name; done; mkdir w/last`)
+	// The kernel keeps 16384 events by default, and the connection 400 KiB of them.
+	name := strings.Repeat("long-", 40)
+	c.sh(b, "cd w; i=0; while [ $i -lt 11000 ]; do i=$((i+1)); : >"+name+"1; : >"+name+"2; done; mkdir last")
 	_, err = files.Stat(c.ctx, "w")
 	c.ok(err, "Stat beside a watch that nobody reads")
 	for e := ""; e != "lost" && e != "create last"; { // gVisor's queue of events has no limit

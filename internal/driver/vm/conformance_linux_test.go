@@ -17,7 +17,7 @@ func later() []string {
 		"escape/5[016]*", "escape/59-*", "escape/6[56]*", "escape/8*", "escape/9*",
 		"files/[a-kn-z]*", "lifecycle/create-d*", "lifecycle/destroy-concurrent", "lifecycle/destroy-during-start", "lifecycle/destroy-impatient", "lifecycle/gone-*",
 		"lifecycle/private-directories", "outbound/[dmu]*", "outbound/no-way-in", "outbound/refused-at-once", "limits/cpu*", "limits/memory", "limits/shared-memory", "limits/two-at-once", "limits/unlimited", "races/*", "saves/[b-jl-z]*",
-		"streams/[a-ce-rt-z]*", "streams/s[l-p]*", "streams/stdin-[a-df-z]*", "streams/stdin-empty", "trees/[a-ce-fm-z]*", "trees/left-alone", "warm/*",
+		"streams/[a-ce-rt-z]*", "streams/s[l-p]*", "streams/stdin-[a-df-z]*", "streams/stdin-empty", "trees/[a-ce-fm-z]*", "trees/left-alone", "warm/*", "watches/flood",
 	}
 }
 
