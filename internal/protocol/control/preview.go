@@ -4,11 +4,8 @@ import (
 	"cmp"
 	"crypto/rand"
 	"crypto/subtle"
-	"io"
-	"log"
 	"net"
 	"net/http"
-	"net/http/httputil"
 	"net/url"
 	"slices"
 	"strconv"
@@ -16,7 +13,6 @@ import (
 
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/client/wire"
-	"github.com/sandbar-dev/sandbar/internal/server/httpd"
 	"github.com/sandbar-dev/sandbar/internal/text/strictjson"
 )
 
@@ -53,7 +49,8 @@ func (s *Server) parsePreview(host string) (id sandbar.ID, port int, ok bool) {
 	return id, port, below && cut && err == nil && perr == nil
 }
 
-// Serves implements httpd.HostHandler.
+// Serves reports whether a host name is one of a preview. With ServeHost it makes Server the
+// listener's handler of these hosts.
 func (s *Server) Serves(host string) bool {
 	_, _, ok := s.parsePreview(host)
 	return ok
@@ -118,24 +115,10 @@ func (e *entry) servePreview(w http.ResponseWriter, r *http.Request, port int, a
 		return
 	}
 	defer release()
-	defer e.sandbox.Hold()()
-	proxy := httputil.ReverseProxy{
-		Rewrite: func(p *httputil.ProxyRequest) {
-			p.Out.URL.Scheme, p.Out.URL.Host = "http", net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
-			p.Out.Host = p.In.Host // for links
-			p.SetXForwarded()
-			hideTokens(p.Out, byHeader)
-		},
-		ModifyResponse: func(resp *http.Response) error {
-			modifyPreview(resp, port, r.Host)
-			return nil
-		},
-		Transport:     confinedTransport{e.transport},
-		FlushInterval: -1,
-		ErrorLog:      log.New(io.Discard, "", 0),
-		ErrorHandler:  webFailed,
-	}
-	proxy.ServeHTTP(w, r)
+	e.forward(w, r, port, func(out *http.Request) {
+		out.Host = r.Host // for links
+		hideTokens(out, byHeader)
+	}, func(resp *http.Response) { modifyPreview(resp, port, r.Host) })
 }
 
 // opens reports whether a token is the preview's.
@@ -341,5 +324,3 @@ func (e *entry) removePreview(text string) error {
 	delete(e.previews, port)
 	return nil
 }
-
-var _ httpd.HostHandler = (*Server)(nil)

@@ -60,16 +60,28 @@ func (e *entry) serveWeb(w http.ResponseWriter, r *http.Request, t target) {
 		return
 	}
 	defer release()
-	defer e.sandbox.Hold()()
 	p := page{prefix: "/r/" + string(e.sandbox.ID()), host: "localhost:" + strconv.Itoa(bound), daemon: r.Host}
-	proxy := httputil.ReverseProxy{
-		Rewrite: func(r *httputil.ProxyRequest) { p.rewrite(r, t, bound) },
+	e.forward(w, r, bound, func(out *http.Request) { p.rewrite(out, t) }, func(r *http.Response) {
+		p.modify(r)
 		// Until the program's final response is here, the header of the client's response is the
 		// listener's, with which a browser displays nothing.
+		w.Header().Del("Cache-Control") // the program decides on caching
+		w.Header().Set("Content-Security-Policy", confinement)
+	})
+}
+
+// forward forwards a request to a port inside. rewrite changes the request for the program, modify
+// the program's response.
+func (e *entry) forward(w http.ResponseWriter, r *http.Request, port int, rewrite func(*http.Request), modify func(*http.Response)) {
+	defer e.sandbox.Hold()()
+	proxy := httputil.ReverseProxy{
+		Rewrite: func(p *httputil.ProxyRequest) {
+			p.Out.URL.Scheme, p.Out.URL.Host = "http", net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+			p.SetXForwarded()
+			rewrite(p.Out)
+		},
 		ModifyResponse: func(r *http.Response) error {
-			p.modify(r)
-			w.Header().Del("Cache-Control") // the program decides on caching
-			w.Header().Set("Content-Security-Policy", confinement)
+			modify(r)
 			return nil
 		},
 		Transport:     confinedTransport{e.transport},
@@ -81,12 +93,9 @@ func (e *entry) serveWeb(w http.ResponseWriter, r *http.Request, t target) {
 }
 
 // rewrite makes the request for the program.
-func (p page) rewrite(r *httputil.ProxyRequest, t target, bound int) {
-	out := r.Out
-	out.URL.Scheme, out.URL.Host = "http", net.JoinHostPort("127.0.0.1", strconv.Itoa(bound))
+func (p page) rewrite(out *http.Request, t target) {
 	out.URL.Path, out.URL.RawPath = t.rest, t.raw
 	out.Host = p.host // development servers accept no other name
-	r.SetXForwarded()
 	out.Header.Set("X-Forwarded-Prefix", p.prefix)
 	// The token is the daemon's or the sandbox's; programs must not see either.
 	out.Header.Del("Authorization")
