@@ -99,6 +99,7 @@ func groups() []group {
 		{name: "outbound", cases: outboundCases()},
 		{name: "saves", cases: saveCases()},
 		{name: "terminals", cases: terminalCases()},
+		{name: "contexts", cases: contextCases()},
 		{name: "races", cases: raceCases()},
 		{name: "daemon", cases: daemonCases()},
 		{name: "escape", cases: escapeCases()},

@@ -24,10 +24,13 @@ const (
 	pause                  // /sandboxes/{id}/pause
 	resume                 // /sandboxes/{id}/resume
 	fork                   // /sandboxes/{id}/fork
+	contexts               // /sandboxes/{id}/contexts, and below
 )
 
 // inside reports whether the path leads into a sandbox, so that the sandbox's own secret allows it.
-func (k kind) inside() bool { return k == command || k == port || k == executor || k == web }
+func (k kind) inside() bool {
+	return k == command || k == port || k == executor || k == web || k == contexts
+}
 
 // target is the target of a request.
 type target struct {
@@ -77,6 +80,9 @@ func routeSandbox(r *http.Request) (target, bool) {
 		return below(r.URL, 3, t)
 	case parts[3] == "ports" && len(parts) == 5:
 		t.kind, t.rest = port, parts[4]
+		return t, true
+	case parts[3] == "contexts":
+		t.kind, t.rest = contexts, strings.Join(parts[4:], "")
 		return t, true
 	case parts[3] == "dir" && len(parts) == 4:
 		t.kind = directory

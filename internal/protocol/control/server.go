@@ -129,7 +129,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Server) serveEntry(w http.ResponseWriter, r *http.Request, t target, e *entry) {
-	if t.kind != executor && t.kind != web && r.Method != http.MethodGet {
+	if t.kind != executor && t.kind != web && t.kind != contexts && r.Method != http.MethodGet {
 		allow := http.MethodGet
 		if t.kind == single {
 			allow = "DELETE, GET"
@@ -150,6 +150,8 @@ func (s *Server) serveEntry(w http.ResponseWriter, r *http.Request, t target, e 
 	switch t.kind {
 	case directory:
 		e.serveDir(w, r)
+	case contexts:
+		e.serveContexts(w, r, t.rest)
 	case command:
 		e.serveExec(w, r)
 	case port:
