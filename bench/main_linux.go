@@ -54,6 +54,7 @@ func benchmarks() []benchmark {
 		{"flood", "1 GiB of output to the cap grows the daemon by less than 64 MiB", flood},
 		{"fathom-stream", "lines of output over Fathom: at least 0.25 of what a bare WebSocket carries", fathomStream},
 		{"stop", "ending a tree that ignores TERM takes at most grace + 100 ms", stopTree},
+		{"context", "`1+1` in a Python context over the control API: p50 at most 3 ms; 1,000 cells do not grow the interpreter", contextCells},
 		{"executor-run", "/run of `true` over a kept connection: p50 at most 3 ms", executorRun},
 		{"executor-sse", "at least 300 MB/s of output lines as events", executorSSE},
 		{"executor-files", "at least 1 GB/s into and out of a sandbox", executorFiles},

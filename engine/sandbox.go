@@ -49,6 +49,9 @@ type Sandbox struct {
 	following  int                     // processes with followers, running or starting
 	procs      []*Process              // in the order of their start
 	started    int                     // number of processes started so far
+	contexts   []*Context              // in the order of their creation
+
+	contextsMade int // number of contexts created so far
 }
 
 // Create makes a long-lived sandbox. It waits if no slot is free. Canceled: ctx ended before the
@@ -230,6 +233,11 @@ func (s *Sandbox) live() bool {
 func (s *Sandbox) end(why string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.closeAndKill(why)
+}
+
+// closeAndKill is close, and kills the programs. s.mu is held.
+func (s *Sandbox) closeAndKill(why string) {
 	if s.close(why) {
 		for b := range s.cancellers {
 			b.kill()
@@ -298,7 +306,7 @@ func (s *Sandbox) idleIn() time.Duration {
 	}
 	left := limit - time.Since(s.lastUsed)
 	if left <= 0 {
-		s.close("was idle for too long")
+		s.closeAndKill("was idle for too long") // idle interpreters of contexts
 		return limit
 	}
 	return left

@@ -34,8 +34,10 @@ iii_py="iii-sdk==0.25.0 iii-helpers==0.25.0 annotated-types==0.8.0 anyio==4.16.0
 	pydantic==2.14.3 pydantic-core==2.50.4 typing-extensions==4.16.0 typing-inspection==0.4.5
 	websockets==17.4"
 runsc=v0.0.0-20260905035102-160fafc42237
-# Wheels that tests install from files in a sandbox, with the pip that installs them.
-wheels="pip==26.3 numpy==2.4.6 pandas==3.1.1 python-dateutil==4.0.0 tzdata==2026.6"
+# Wheels that tests install from files in a sandbox, with the pip that installs them, or unpack.
+wheels="pip==26.3 numpy==2.4.6 pandas==3.1.1 python-dateutil==4.0.0 tzdata==2026.6
+	matplotlib==3.11.2 contourpy==1.3.3 cycler==0.12.1 fonttools==4.68.0 kiwisolver==1.5.1
+	packaging==26.4 pillow==13.0.0 pyparsing==3.3.3 six==1.17.0"
 staticcheck=v0.8.2
 govulncheck=v1.8.0
 nfpm=v2.43.0
@@ -258,7 +260,7 @@ py_wheels() {
 		lack PyWheels "there is no pip"
 		return
 	}
-	say "fetching wheels of numpy and pandas"
+	say "fetching wheels of numpy, pandas and matplotlib"
 	machine=$(uname -m)
 	# shellcheck disable=SC2086 # a list of words
 	if "$python" -m pip download --quiet --disable-pip-version-check --no-input --retries 1 --timeout 60 --no-deps \
@@ -268,7 +270,7 @@ py_wheels() {
 		echo "$version $wheels" >"$tmp/wheels/wanted"
 		place "$tmp/wheels" "$cache/wheels"
 	else
-		lack PyWheels "numpy and pandas could not be fetched: $(grep -i error "$tmp/log" | tail -n 1)"
+		lack PyWheels "numpy, pandas and matplotlib could not be fetched: $(grep -i error "$tmp/log" | tail -n 1)"
 	fi
 }
 

@@ -100,6 +100,7 @@ func groups() []group {
 		{name: "saves", cases: saveCases()},
 		{name: "terminals", cases: terminalCases()},
 		{name: "watches", cases: watchCases()},
+		{name: "contexts", cases: contextCases()},
 		{name: "races", cases: raceCases()},
 		{name: "daemon", cases: daemonCases()},
 		{name: "escape", cases: escapeCases()},

@@ -37,14 +37,19 @@ func invalid(field, message, fix string) error {
 
 // readBody reads a request's body.
 func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+	return readSized(w, r, maxBody)
+}
+
+// readSized reads a request's body of at most most bytes.
+func readSized(w http.ResponseWriter, r *http.Request, most int64) ([]byte, error) {
 	// A connection without deadline support is a test's and ends by itself. The deadline applies to
 	// the body only: afterwards it would look as if the client had left. If the body was not read
 	// to its end, the server will try to read the rest, so the deadline stays.
 	control := http.NewResponseController(w)
 	control.SetReadDeadline(time.Now().Add(bodyTime))
-	b, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	b, err := io.ReadAll(http.MaxBytesReader(w, r.Body, most))
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		return nil, sandbar.Errorf(sandbar.TooLarge, "the body is larger than %d bytes, which is all that is read", maxBody)
+		return nil, sandbar.Errorf(sandbar.TooLarge, "the body is larger than %d bytes, which is all that is read", most)
 	}
 	if err != nil {
 		return nil, sandbar.Errorf(sandbar.Invalid, "the body could not be read to its end: %w", err)

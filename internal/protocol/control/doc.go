@@ -11,6 +11,12 @@
 //	POST   /sandboxes/{id}/fork          copy a running one (wire.Fork): 201 and wire.List
 //	GET    /sandboxes/{id}/dir?path=     a page of a directory (wire.Dir); after= for the next
 //	GET    /sandboxes/{id}/exec          Upgrade: sandbar-exec; one command, in frames (package wire)
+//	POST   /sandboxes/{id}/contexts      start an interpreter (wire.CreateContext, wire.Context)
+//	GET    /sandboxes/{id}/contexts      all (wire.Contexts)
+//	DELETE /sandboxes/{id}/contexts/{c}  end one: 204
+//	POST   …/contexts/{c}/run            run a cell (wire.Cell): a stream of wire.Event, one a line
+//	POST   …/contexts/{c}/interrupt      interrupt the running cell (wire.Context)
+//	POST   …/contexts/{c}/restart        start the interpreter again (wire.Context)
 //	GET    /sandboxes/{id}/ports/{port}  Upgrade: tcp; a connection to a port inside
 //	ANY    /sandboxes/{id}/executor/…    the sandbox's executor
 //	ANY    /koyeb-sandbox/…              the same, of the sandbox that X-Routing-Key names
@@ -22,10 +28,10 @@
 // # Authorization
 //
 // The daemon's token allows everything; the listener checks it. A sandbox may have a secret of its
-// own, set at its creation. The secret allows only the paths into that sandbox: exec, ports,
-// executor, /koyeb-sandbox/ and /r/. A request with neither gets the same 401 whether or not the
-// sandbox exists; for that the package implements httpd.Admitter. Secrets are stored as hashes and
-// compared in constant time. Authorization headers never reach a program in a sandbox.
+// own, set at its creation. The secret allows only the paths into that sandbox: exec, contexts,
+// ports, executor, /koyeb-sandbox/ and /r/. A request with neither gets the same 401 whether or not
+// the sandbox exists; for that the package implements httpd.Admitter. Secrets are stored as hashes
+// and compared in constant time. Authorization headers never reach a program in a sandbox.
 //
 // # Invariants
 //

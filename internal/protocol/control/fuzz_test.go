@@ -14,6 +14,7 @@ func FuzzBody(f *testing.F) {
 		`{"idle_timeout": 300, "allow_degraded": true, "cold": false, "network": "outbound", "driver": "native"}`,
 		`{"limits": {"memory": 536870912, "cpus": 0.5, "pids": "unlimited", "timeout": 1e300, "output": -1}}`,
 		`{"args": ["sh", "-c", "true"], "env": {}, "dir": "/tmp", "timeout": 60, "output": 1048576, "stdin": true}`,
+		`{"code": "1+1", "env": {"A": "b"}, "timeout": 0.5, "output": 100}`, `{"language": "python", "dir": "/tmp"}`,
 		`{"image": "a", "image": "b"}`, `{"name": "\ud800"}`, `{"limits": {"limits": {}}} x`, `{"env": {"A": 1}}`,
 	} {
 		f.Add([]byte(body))
@@ -25,6 +26,10 @@ func FuzzBody(f *testing.F) {
 			t.Errorf("%q was read with the name %q and the secret %q", body, c.Name, c.Secret)
 		}
 		_, err = decodeExec(body)
+		mine(t, err)
+		_, err = decodeContext(body)
+		mine(t, err)
+		_, err = decodeCell(body)
 		mine(t, err)
 	})
 }

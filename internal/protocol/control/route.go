@@ -27,11 +27,12 @@ const (
 	watch                  // /sandboxes/{id}/watch
 	previews               // /sandboxes/{id}/previews, /sandboxes/{id}/previews/{port}
 	preview                // a host name of previews
+	contexts               // /sandboxes/{id}/contexts, and below
 )
 
 // inside reports whether the path leads into a sandbox, so that the sandbox's own secret allows it.
 func (k kind) inside() bool {
-	return k == command || k == port || k == executor || k == web || k == watch || k == previews
+	return k == command || k == port || k == executor || k == web || k == watch || k == previews || k == contexts
 }
 
 // target is the target of a request.
@@ -89,6 +90,9 @@ func routeSandbox(r *http.Request) (target, bool) {
 			t.rest = parts[4]
 		}
 		return t, len(parts) == 4 || t.rest != ""
+	case parts[3] == "contexts":
+		t.kind, t.rest = contexts, strings.Join(parts[4:], "")
+		return t, true
 	case parts[3] == "dir" && len(parts) == 4:
 		t.kind = directory
 		return t, true

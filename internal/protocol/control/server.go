@@ -136,7 +136,7 @@ func (s *Server) serveEntry(w http.ResponseWriter, r *http.Request, t target, e 
 		e.servePreviews(w, r, t.rest)
 		return
 	}
-	if t.kind != executor && t.kind != web && r.Method != http.MethodGet {
+	if t.kind != executor && t.kind != web && t.kind != contexts && r.Method != http.MethodGet {
 		allow := http.MethodGet
 		if t.kind == single {
 			allow = "DELETE, GET"
@@ -159,6 +159,8 @@ func (s *Server) serveEntry(w http.ResponseWriter, r *http.Request, t target, e 
 		e.serveDir(w, r)
 	case watch:
 		e.serveWatch(w, r)
+	case contexts:
+		e.serveContexts(w, r, t.rest)
 	case command:
 		e.serveExec(w, r)
 	case port:

@@ -32,6 +32,7 @@ type page struct {
 var pages = []page{
 	{"README.md", []testenv.Requirement{testenv.Python, testenv.WasmModules}},
 	{"docs/configuration.md", nil},
+	{"docs/contexts.md", []testenv.Requirement{testenv.Python, testenv.Node}},
 	{"docs/deploy.md", []testenv.Requirement{testenv.Curl}},
 	{"docs/drivers.md", []testenv.Requirement{testenv.Python, testenv.WasmModules}},
 	{"docs/execution.md", []testenv.Requirement{testenv.Python, testenv.WasmModules}},

@@ -201,7 +201,8 @@ var (
 	})
 	// PyIII is Python and the package iii-sdk below PyIIIPath.
 	PyIII = pythonPackage("PyIII", "iii", PyIIIPath)
-	// PyWheels is Python and wheels of pip, numpy, pandas and their dependencies, in WheelsDir.
+	// PyWheels is Python and wheels of pip, numpy, pandas, matplotlib and their dependencies, in
+	// WheelsDir.
 	PyWheels = require("PyWheels", "run \"make tools\"", func() error {
 		if err := Python.Err(); err != nil {
 			return err
