@@ -65,4 +65,3 @@ func (s *spawner) mapSlot(pid int, r *wire.Spawn) (step string, err error) {
 	}
 	return "", nil
 }
-

@@ -66,12 +66,12 @@ func offMainThread(f func() error) error {
 
 // agentTimerSlack is the timer slack of an agent in nanoseconds. The Go runtime's monitor thread
 // wakes every 20 µs while the agent is busy; with the default slack of 50 µs these wakeups are 5 %
-// of the cost of a sandbox. The launcher restores defaultTimerSlack for programs, see
+// of the cost of a sandbox. The launcher restores ProgramTimerSlack for programs, see
 // confineLauncher.
-const (
-	agentTimerSlack   = 250_000
-	defaultTimerSlack = 50_000
-)
+const agentTimerSlack = 250_000
+
+// ProgramTimerSlack is the timer slack of programs in nanoseconds, the kernel's default.
+const ProgramTimerSlack = 50_000
 
 func (s *spawner) serve() error {
 	// Every thread of an agent inherits the slack from the thread that forks it (prctl(2),

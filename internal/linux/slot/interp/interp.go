@@ -28,8 +28,8 @@ const (
 	// result, a negative error number.
 	FailedAt     = 0x00
 	FailedResult = 0x08
-	// parentAt has the result of getppid(2).
-	parentAt = 0x10
+	// ParentAt has the process id of the parent, 32 bits.
+	ParentAt = 0x10
 	// prologueAt is where the instructions of Start are. They are followed by those at Entry.
 	prologueAt = 0x100
 	// Entry is the offset of the first Instr of the caller.

@@ -109,8 +109,8 @@ func putPrologue(memory []byte, socket int) error {
 	must(unix.SYS_PRCTL, unix.PR_SET_PDEATHSIG, uint64(unix.SIGKILL))
 	// The parent may have ended before the prctl(2).
 	call(unix.SYS_GETPPID)
-	list[len(list)-1].Save = Base + parentAt
-	list = append(list, Instr{Number: Equal, Args: [6]uint64{Base + parentAt, uint64(os.Getpid())}, Indirect: 1, Next: exitAt, OnZero: Base + Entry})
+	list[len(list)-1].Save = Base + ParentAt
+	list = append(list, Instr{Number: Equal, Args: [6]uint64{Base + ParentAt, uint64(os.Getpid())}, Indirect: 1, Next: exitAt, OnZero: Base + Entry})
 	if prologueAt+len(list)*InstrSize > Entry {
 		return unix.E2BIG
 	}

@@ -1,0 +1,425 @@
+package native
+
+import (
+	"context"
+	"errors"
+	"path"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/driver"
+	"github.com/sandbar-dev/sandbar/internal/agent"
+	"github.com/sandbar-dev/sandbar/internal/agent/client"
+	"github.com/sandbar-dev/sandbar/internal/agent/wire"
+	"github.com/sandbar-dev/sandbar/internal/linux/hostenv"
+	"github.com/sandbar-dev/sandbar/internal/linux/sandboxes"
+	"github.com/sandbar-dev/sandbar/internal/linux/slot"
+)
+
+// Slots make sandboxes for one program each (package slot). A slot is used again if its sandbox
+// ended by itself and left nothing; after any doubt it is removed, and the next sandbox has a new
+// one. It keeps its id range and user namespace, its cgroups and its mount namespace, which programs
+// cannot write to.
+
+const (
+	// slotTasks is the number of processes of a slot and its sandbox besides the programs.
+	slotTasks = 2
+	// slotLife is how long a slot is used.
+	slotLife = 5 * time.Minute
+	// slotMemory is the most memory in bytes that the cgroup of an empty slot holds: the slot
+	// itself, and cached pages of files that its programs were the first to read.
+	slotMemory = 1 << 20
+	// endDelay is how long Destroy waits for the end of a sandbox whose program has ended.
+	endDelay = 200 * time.Millisecond
+)
+
+// idleSlots is the largest number of slots that wait for a program.
+func idleSlots() int { return 4 * runtime.NumCPU() }
+
+// slots is a driver's slots without a program.
+type slots struct {
+	mu     sync.Mutex
+	idle   []*slotted // the one used last is the last
+	closed bool
+}
+
+// slotted is a slot and its resources.
+type slotted struct {
+	sandboxes.Resources
+	d      *Driver
+	slot   *slot.Slot
+	limits sandbar.Limits // of its sandboxes
+	made   time.Time
+}
+
+// single is a sandbox of a slot.
+type single struct {
+	d    *Driver
+	id   sandbar.ID
+	slot *slotted
+	dead chan struct{} // closed when no program can run any more
+
+	emptied chan struct{} // closed when no process is left
+	orphans chan struct{} // closed when the program has ended and left processes behind
+	read    chan struct{} // closed when nothing is read from the slot any more
+	program *client.Direct
+	pidfd   int
+
+	mu        sync.Mutex
+	destroyed bool
+}
+
+var _ driver.OneShotter = (*Driver)(nil)
+
+// TakesOneShots implements driver.OneShotter.
+func (d *Driver) TakesOneShots(s sandbar.Spec) bool {
+	return d.reuse && d.IDs.Ranged && d.mode == agent.ModeSocket && (s.Image == "" || s.Image == sandbar.ImageHost) &&
+		s.Network != sandbar.NetworkOutbound && byCgroup(d.Facts.Enforced.Memory) && byCgroup(d.Facts.Enforced.PIDs) &&
+		byCgroup(d.Facts.Enforced.CPUShares)
+}
+
+func byCgroup(e sandbar.Enforcement) bool {
+	return e == sandbar.EnforcedCgroup1 || e == sandbar.EnforcedCgroup2
+}
+
+func notForSlots() error {
+	return sandbar.Errorf(sandbar.Unsupported, "the program needs a sandbox with an agent")
+}
+
+// RunOnce implements driver.OneShotter.
+func (d *Driver) RunOnce(ctx context.Context, id sandbar.ID, s sandbar.Spec, o driver.OneShot, std driver.Stdio) (driver.Single, driver.Process, error) {
+	if err := d.refuse(s); err != nil {
+		return nil, nil, err
+	}
+	if !d.TakesOneShots(s) || o.Cmd.Terminal != nil || o.File != "" && path.Dir(o.File) != sandbar.DefaultDir {
+		return nil, nil, notForSlots()
+	}
+	if err := d.Registry.Claim(string(id)); err != nil {
+		return nil, nil, err
+	}
+	x := &single{d: d, id: id, dead: make(chan struct{}), emptied: make(chan struct{}), orphans: make(chan struct{}), read: make(chan struct{}), pidfd: -1}
+	err := x.start(ctx, s, o, std)
+	if err == nil {
+		return x, x.program, nil
+	}
+	clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), sandboxes.UndoTimeout)
+	defer cancel()
+	if derr := x.Destroy(clean); derr != nil {
+		d.Log.Error("a sandbox whose creation failed could not be removed", "sandbox", id, "error", derr)
+	}
+	return nil, nil, err
+}
+
+// start takes a slot and starts the program.
+func (x *single) start(ctx context.Context, s sandbar.Spec, o driver.OneShot, std driver.Stdio) (err error) {
+	if x.slot, err = x.d.takeSlot(ctx, s); err != nil {
+		close(x.read)
+		return err
+	}
+	pid, err := x.launch(ctx, s, o, std)
+	if err == nil {
+		x.program.Begin(pid)
+		go x.follow(true)
+		return nil
+	}
+	failure, ended := errors.AsType[*slot.Failure](err)
+	if !ended {
+		close(x.read)
+		if ctx.Err() == nil && sandbar.CodeOf(err) != sandbar.TooLarge {
+			x.d.Log.Warn("a slot failed; the program gets a sandbox with an agent", "sandbox", x.id, "error", err)
+		}
+		if ctx.Err() == nil && sandbar.CodeOf(err) != sandbar.Exhausted {
+			return notForSlots()
+		}
+		return err
+	}
+	go x.follow(false)
+	switch {
+	case failure.Code:
+		return client.PutError(o.File, uint32(failure.Errno))
+	case failure.Dir:
+		return client.StartError(wire.FailDir, uint32(failure.Errno), o.Cmd)
+	}
+	return client.StartError(wire.FailExec, uint32(failure.Errno), o.Cmd)
+}
+
+// launch starts the program and returns its process id in the sandbox.
+func (x *single) launch(ctx context.Context, s sandbar.Spec, o driver.OneShot, std driver.Stdio) (pid int, err error) {
+	j := &slot.Job{Args: o.Cmd.Args, Dir: o.Cmd.Dir, Code: o.Code}
+	if o.File != "" {
+		j.File = path.Base(o.File)
+	}
+	for _, env := range []map[string]string{s.Env, o.Cmd.Env} {
+		for k, v := range env {
+			j.Env = append(j.Env, k+"="+v)
+		}
+	}
+	uid, gid := x.slot.HostIDs(sandboxUID)
+	program, fds, err := client.NewDirect(o.Cmd, std, client.DirectOptions{
+		Signal: x.signal, Kill: x.killTree, Usage: x.slot.Usage(), Enforced: x.d.Facts.Enforced, UID: uid, GID: gid, ChownPipes: true,
+	})
+	if err != nil {
+		return 0, err
+	}
+	prepared, err := x.slot.slot.Put(j)
+	if err == nil {
+		x.pidfd, pid, err = prepared.Start(ctx, fds)
+	}
+	if err != nil {
+		program.Abort()
+		return 0, err
+	}
+	x.program = program
+	return pid, nil
+}
+
+// follow reads what the slot reports until no process is left.
+func (x *single) follow(started bool) {
+	defer close(x.read)
+	defer close(x.dead)
+	ctx := context.Background()
+	if started {
+		e, err := x.slot.slot.Ended(ctx)
+		if err != nil {
+			x.program.Lost()
+			return
+		}
+		x.program.Exited(e)
+	}
+	for told := false; ; told = true {
+		empty, err := x.slot.slot.Emptied(ctx)
+		if err != nil {
+			return
+		}
+		if empty {
+			close(x.emptied)
+			return
+		}
+		if !told {
+			close(x.orphans)
+		}
+	}
+}
+
+// signal signals the program's process group.
+func (x *single) signal(sig int) error {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.pidfd < 0 {
+		return nil
+	}
+	const processGroup = 1 << 2 // PIDFD_SIGNAL_PROCESS_GROUP
+	err := unix.PidfdSendSignal(x.pidfd, unix.Signal(sig), nil, processGroup)
+	if err == unix.EINVAL { // Linux before 6.9
+		err = unix.PidfdSendSignal(x.pidfd, unix.Signal(sig), nil, 0)
+	}
+	if err == unix.ESRCH {
+		return nil
+	}
+	return err
+}
+
+// killTree kills all processes of the sandbox.
+func (x *single) killTree() error {
+	ctx, cancel := context.WithTimeout(context.Background(), sandboxes.UndoTimeout)
+	defer cancel()
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.destroyed {
+		return nil
+	}
+	return x.slot.remove(ctx, x.read)
+}
+
+// Dead implements driver.Single.
+func (x *single) Dead() <-chan struct{} { return x.dead }
+
+// Destroy implements driver.Single. If the sandbox has ended by itself, its slot is used again.
+func (x *single) Destroy(ctx context.Context) error {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.destroyed {
+		return nil
+	}
+	if x.slot != nil {
+		if !x.endedAlone() || !x.d.putSlot(x.slot) {
+			if err := x.slot.remove(ctx, x.read); err != nil {
+				return err
+			}
+		}
+	}
+	if x.pidfd >= 0 {
+		unix.Close(x.pidfd)
+		x.pidfd = -1
+	}
+	x.destroyed = true
+	x.d.Registry.Release(string(x.id))
+	return nil
+}
+
+// endedAlone reports whether all processes have ended by themselves and the result is complete.
+func (x *single) endedAlone() bool {
+	t := time.NewTimer(endDelay)
+	defer t.Stop()
+	select {
+	case <-x.emptied:
+	case <-x.orphans:
+		return false
+	case <-x.read:
+	case <-t.C:
+		return false
+	}
+	select {
+	case <-x.emptied:
+	default:
+		return false
+	}
+	if x.program == nil {
+		return true
+	}
+	select {
+	case <-x.program.Done():
+		return true
+	case <-t.C:
+		return false
+	}
+}
+
+// takeSlot returns a slot for a Spec.
+func (d *Driver) takeSlot(ctx context.Context, s sandbar.Spec) (*slotted, error) {
+	limits := s.Limits
+	limits.Timeout, limits.Output = 0, 0
+	d.slots.mu.Lock()
+	for i := len(d.slots.idle) - 1; i >= 0; i-- {
+		if x := d.slots.idle[i]; x.limits == limits {
+			d.slots.idle = slices.Delete(d.slots.idle, i, i+1)
+			d.slots.mu.Unlock()
+			return x, nil
+		}
+	}
+	d.slots.mu.Unlock()
+	return d.makeSlot(ctx, s, limits)
+}
+
+// putSlot keeps a slot for the next program, and reports false if that is not possible. The oldest
+// slot makes room.
+func (d *Driver) putSlot(x *slotted) bool {
+	if !x.clean() || x.build() != nil {
+		return false
+	}
+	d.slots.mu.Lock()
+	if d.slots.closed {
+		d.slots.mu.Unlock()
+		return false
+	}
+	d.slots.idle = append(d.slots.idle, x)
+	var old *slotted
+	if len(d.slots.idle) > idleSlots() {
+		old = d.slots.idle[0]
+		d.slots.idle = slices.Delete(d.slots.idle, 0, 1)
+	}
+	d.slots.mu.Unlock()
+	if old != nil {
+		d.dropSlot(old)
+	}
+	return true
+}
+
+// dropSlot removes an idle slot.
+func (d *Driver) dropSlot(x *slotted) {
+	ctx, cancel := context.WithTimeout(context.Background(), sandboxes.UndoTimeout)
+	defer cancel()
+	if err := x.remove(ctx, nil); err != nil {
+		d.Log.Error("a slot could not be removed", "error", err)
+	}
+}
+
+// closeSlots removes all idle slots.
+func (d *Driver) closeSlots() {
+	d.slots.mu.Lock()
+	idle := d.slots.idle
+	d.slots.idle, d.slots.closed = nil, true
+	d.slots.mu.Unlock()
+	for _, x := range idle {
+		d.dropSlot(x)
+	}
+}
+
+// clean reports whether the slot can be used again, after resetting its counters.
+func (x *slotted) clean() bool {
+	if time.Since(x.made) > slotLife {
+		return false
+	}
+	now, err := x.Group.Stats()
+	if err != nil || now.PIDsCurrent > 1 || now.MemoryCurrent > slotMemory {
+		return false
+	}
+	done, err := x.Group.ResetPeak()
+	return done && err == nil
+}
+
+// makeSlot makes a slot.
+func (d *Driver) makeSlot(ctx context.Context, s sandbar.Spec, limits sandbar.Limits) (*slotted, error) {
+	s.Env, s.Image = nil, ""
+	setup, err := d.plan(s, nil)
+	if err != nil {
+		return nil, err
+	}
+	program, err := slot.Compile(slot.Plan{Setup: setup, Cookies: d.cookies, MostTag: hostenv.HardLimit(setup.TagResource)})
+	if err != nil {
+		return nil, err
+	}
+	x := &slotted{Resources: sandboxes.Resources{ID: sandbar.NewID()}, d: d, limits: limits, made: time.Now()}
+	x.OnEnd = func() error { return nil }
+	if err := d.Build(ctx, &x.Resources, func() error { return x.boot(ctx, program, s) }); err != nil {
+		if x.slot != nil {
+			x.slot.Close()
+		}
+		return nil, err
+	}
+	return x, nil
+}
+
+// boot starts the slot's process.
+func (x *slotted) boot(ctx context.Context, program *slot.Program, s sandbar.Spec) (err error) {
+	if err := x.TakeRange(); err != nil {
+		return err
+	}
+	if err := x.TakeGroup(hostenv.GroupLimits(x.d.Groups.Caps(), s.Limits, slotTasks)); err != nil {
+		return err
+	}
+	if x.slot, err = slot.New(program); err != nil {
+		return err
+	}
+	request := x.d.IDs.Request(agent.ModeSlot, x.Range, sandboxUID)
+	if x.Init, err = x.d.Spawner.Start(request, x.Group, x.slot.Socket, x.slot.Memory); err != nil {
+		return err
+	}
+	if err := x.slot.Began(ctx); err != nil {
+		return err
+	}
+	return x.build()
+}
+
+// build begins to build the next sandbox.
+func (x *slotted) build() error {
+	return x.slot.Build(hostenv.NewMachineID(), hostenv.NewBootID())
+}
+
+// remove kills the slot with all processes of its sandbox and releases its resources. read, if not
+// nil, closes when nothing is read from it any more.
+func (x *slotted) remove(ctx context.Context, read <-chan struct{}) error {
+	if err := x.Destroy(ctx); err != nil {
+		return err
+	}
+	if read != nil {
+		<-read
+	}
+	x.slot.Close()
+	return nil
+}
