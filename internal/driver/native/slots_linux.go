@@ -33,7 +33,7 @@ const (
 	slotLife = 5 * time.Minute
 	// slotMemory is the most memory in bytes that the cgroup of an empty slot holds: the slot
 	// itself, and cached pages of files that its programs were the first to read.
-	slotMemory = 1 << 20
+	slotMemory = 4 << 20
 	// endDelay is how long Destroy waits for the end of a sandbox whose program has ended.
 	endDelay = 200 * time.Millisecond
 )
