@@ -84,11 +84,14 @@ func Compile(p Plan) (*Program, error) {
 	w.scratch, w.first, w.pid, w.pipe = w.words(0), w.words(0), w.words(0), w.words(0)
 	w.status, w.usage, w.failed, w.pidfd = w.words(0), w.space(144), w.words(0), w.words(0)
 	w.messages()
+	once, each := splitPlan(s.Mounts)
 	first := w.label()
-	w.begin()
+	if err := w.begin(once); err != nil {
+		return nil, err
+	}
 	w.life(first)
 	w.place(first)
-	if err := w.initial(); err != nil {
+	if err := w.initial(each); err != nil {
 		return nil, err
 	}
 	w.place(w.fail)
@@ -119,7 +122,7 @@ func (w *writer) send(message byte) {
 func (w *writer) exit(code int) { w.call("", unix.SYS_EXIT_GROUP, code).optional() }
 
 // begin adds the steps that a slot takes once.
-func (w *writer) begin() {
+func (w *writer) begin(parts []wire.Mount) error {
 	for range 3 {
 		w.call("open /dev/null", unix.SYS_OPENAT, cwd, os.DevNull, unix.O_RDWR)
 	}
@@ -159,6 +162,9 @@ func (w *writer) begin() {
 		}
 	}
 	w.call("make mounts private", unix.SYS_MOUNT, "", "/", "", unix.MS_REC|unix.MS_PRIVATE, "")
+	if err := w.parts(parts); err != nil {
+		return err
+	}
 	for _, x := range w.p.Setup.Sysctls {
 		if !perSandbox(x.Name) {
 			w.sysctl(x.Name, x.Value)
@@ -166,6 +172,19 @@ func (w *writer) begin() {
 	}
 	w.call("make a pipe", unix.SYS_PIPE2, w.pipe, unix.O_CLOEXEC|unix.O_NONBLOCK)
 	w.send(msgReady)
+	return nil
+}
+
+// parts prepares directories of the roots of sandboxes.
+func (w *writer) parts(plan []wire.Mount) error {
+	base := w.p.Setup.Root
+	w.call("set the umask", unix.SYS_UMASK, 0)
+	w.call("make a file system", unix.SYS_MOUNT, "tmpfs", base, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=0755,size=1m,nr_inodes=1024")
+	for _, dir := range []string{partsDir, newDir} {
+		w.call("make a directory", unix.SYS_MKDIRAT, cwd, base+dir, 0o755)
+	}
+	r := &root{list: w.list, base: base + partsDir, made: map[string]bool{}, fd: w.scratch}
+	return r.prepare(plan)
 }
 
 // perSandbox reports whether a bound of the user namespace would keep the slot from making
@@ -208,7 +227,7 @@ func (w *writer) life(first label) {
 }
 
 // initial adds the steps of the first process of a sandbox.
-func (w *writer) initial() error {
+func (w *writer) initial(plan []wire.Mount) error {
 	quit, alive := w.label(), w.label()
 	w.call("close the pipe", unix.SYS_CLOSE, loaded(w.pipe+4))
 	w.call("end with the slot", unix.SYS_PRCTL, unix.PR_SET_PDEATHSIG, int(unix.SIGKILL))
@@ -232,8 +251,8 @@ func (w *writer) initial() error {
 	w.call("set the umask", unix.SYS_UMASK, 0)
 	w.call("set the host name", unix.SYS_SETHOSTNAME, s.Hostname, len(s.Hostname))
 	w.loopback()
-	r := &root{list: w.list, base: s.Root, made: map[string]bool{}, fd: w.scratch}
-	if err := r.build(s.Mounts); err != nil {
+	r := &root{list: w.list, base: s.Root + newDir, parts: s.Root + partsDir, made: map[string]bool{}, fd: w.scratch}
+	if err := r.build(plan); err != nil {
 		return err
 	}
 	w.machineID, w.bootID = r.machineID, r.bootID

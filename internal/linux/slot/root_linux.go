@@ -21,6 +21,7 @@ const cwd = uint64(1<<64 - 100)
 type root struct {
 	*list
 	base  string
+	parts string          // has the prepared directories; see splitPlan
 	made  map[string]bool // directories that the steps have made
 	fd    uint64          // word for a descriptor
 	blank string          // an empty file that masks files; unlinked by MountSetFlags
@@ -30,12 +31,20 @@ type root struct {
 	machineID, bootID uint64
 }
 
-// build adds the steps of a plan and of its pivot_root(2).
-func (r *root) build(plan []wire.Mount) error {
+// prepare adds the steps of a plan.
+func (r *root) prepare(plan []wire.Mount) error {
 	for i := range plan {
 		if err := r.apply(&plan[i]); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// build adds the steps of a plan and of its pivot_root(2).
+func (r *root) build(plan []wire.Mount) error {
+	if err := r.prepare(plan); err != nil {
+		return err
 	}
 	r.call("enter the new root", unix.SYS_CHDIR, r.base)
 	r.call("pivot to the new root", unix.SYS_PIVOT_ROOT, ".", ".")
@@ -68,10 +77,7 @@ func (r *root) apply(m *wire.Mount) error {
 	case wire.MountSymlink:
 		r.call(name, unix.SYS_SYMLINKAT, m.Source, cwd, target)
 	case wire.MountFile:
-		text := r.file(name, target, m.Source, m.Mode)
-		if m.Target == "/etc/machine-id" {
-			r.machineID = text
-		}
+		r.file(name, target, m.Source, m.Mode)
 	case wire.MountMask:
 		r.mask(name, target, m.Target)
 	case wire.MountMaskOthers:
@@ -86,6 +92,9 @@ func (r *root) apply(m *wire.Mount) error {
 		r.setFlags(name, target, m.Flags, false)
 	case wire.MountOverlay:
 		r.overlay(name, target, m)
+	case mountPart:
+		r.mkdirAll(target)
+		r.mount("bind "+m.Target, r.parts+m.Target, target, "", unix.MS_BIND|unix.MS_REC, "")
 	default:
 		return sandbar.Errorf(sandbar.Unsupported, "a slot cannot %s", name)
 	}
@@ -224,7 +233,7 @@ func (r *root) maskOthers(target, dir string, shown []string) error {
 
 // cover binds a read-only file with a text over a file of the host, if there is one.
 func (r *root) cover(name, target string, m *wire.Mount) {
-	if _, err := os.Stat(m.Target); err != nil {
+	if _, err := os.Stat(m.Target); err != nil && m.Target != machineID {
 		return
 	}
 	file := r.base + "/.cover"
@@ -232,7 +241,11 @@ func (r *root) cover(name, target string, m *wire.Mount) {
 	r.mount(name, file, target, "", unix.MS_BIND, "")
 	r.call(name, unix.SYS_UNLINKAT, cwd, file, 0)
 	r.setFlags(name, target, maskFlags, false)
-	r.bootID = text
+	if m.Target == machineID {
+		r.machineID = text
+	} else {
+		r.bootID = text
+	}
 }
 
 // overlay mounts an overlay, if the file system has user.* attributes (package agent, overlay).
