@@ -39,7 +39,7 @@ func splitPlan(plan []wire.Mount) (once, each []wire.Mount) {
 			each = append(each, wire.Mount{Kind: mountPart, Target: dir})
 		}
 		if m.Target == machineID {
-			each = append(each, wire.Mount{Kind: wire.MountReplaceFile, Source: m.Source, Target: m.Target})
+			each = append(each, wire.Mount{Kind: wire.MountReplaceFile, Source: m.Source, Target: m.Target, Mode: m.Mode})
 			m.Source = ""
 		}
 		if m.Kind == wire.MountSetFlags {

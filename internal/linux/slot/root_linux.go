@@ -31,6 +31,14 @@ type root struct {
 	machineID, bootID uint64
 }
 
+// unlinkBlank removes the name of the file that masks others, if there is one.
+func (r *root) unlinkBlank() {
+	if r.blank != "" {
+		r.call("remove a mask's name", unix.SYS_UNLINKAT, cwd, r.blank, 0)
+		r.blank = ""
+	}
+}
+
 // prepare adds the steps of a plan.
 func (r *root) prepare(plan []wire.Mount) error {
 	for i := range plan {
@@ -46,6 +54,7 @@ func (r *root) build(plan []wire.Mount) error {
 	if err := r.prepare(plan); err != nil {
 		return err
 	}
+	r.unlinkBlank()
 	r.call("enter the new root", unix.SYS_CHDIR, r.base)
 	r.call("pivot to the new root", unix.SYS_PIVOT_ROOT, ".", ".")
 	r.call("detach the old root", unix.SYS_UMOUNT2, ".", unix.MNT_DETACH)
@@ -85,10 +94,7 @@ func (r *root) apply(m *wire.Mount) error {
 	case wire.MountReplaceFile:
 		r.cover(name, target, m)
 	case wire.MountSetFlags:
-		if r.blank != "" {
-			r.call(name, unix.SYS_UNLINKAT, cwd, r.blank, 0)
-			r.blank = ""
-		}
+		r.unlinkBlank()
 		r.setFlags(name, target, m.Flags, false)
 	case wire.MountOverlay:
 		r.overlay(name, target, m)
@@ -237,7 +243,11 @@ func (r *root) cover(name, target string, m *wire.Mount) {
 		return
 	}
 	file := r.base + "/.cover"
-	text := r.file(name, file, m.Source, 0o444)
+	mode := uint32(0o444)
+	if m.Mode != 0 {
+		mode = m.Mode
+	}
+	text := r.file(name, file, m.Source, mode)
 	r.mount(name, file, target, "", unix.MS_BIND, "")
 	r.call(name, unix.SYS_UNLINKAT, cwd, file, 0)
 	r.setFlags(name, target, maskFlags, false)
