@@ -23,8 +23,8 @@ func (e *Engine) oneShotter(p *plan) driver.OneShotter {
 	return o
 }
 
-// prefersOneShot reports whether an execution uses no ready sandbox: its program starts in about the
-// time that a ready sandbox saves.
+// prefersOneShot reports whether an execution uses no ready sandbox, because making the sandbox for
+// its one program takes little more time and far less of the processor.
 func (e *Engine) prefersOneShot(p *plan) bool {
 	return (p.language.Name == "" || prestart.StartsFast(p.language.Name)) && e.oneShotter(p) != nil
 }

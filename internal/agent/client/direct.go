@@ -35,10 +35,7 @@ type DirectOptions struct {
 
 // NewDirect makes the streams of a program that is about to start, and returns the descriptors that
 // the program gets. Begin or Abort must be called next. The result's Duration begins here.
-func NewDirect(c sandbar.Cmd, std driver.Stdio, opt DirectOptions) (d *Direct, fds []int, err error) {
-	if err := checkCmd(c); err != nil {
-		return nil, nil, err
-	}
+func NewDirect(std driver.Stdio, opt DirectOptions) (d *Direct, fds []int, err error) {
 	s := &Sandbox{opt: Options{Usage: opt.Usage, Enforced: opt.Enforced, UID: opt.UID, GID: opt.GID, ChownPipes: opt.ChownPipes}}
 	p := &process{sandbox: s, asked: time.Now(), done: make(chan struct{}), idle: make(chan struct{})}
 	p.started = p.asked
@@ -88,6 +85,9 @@ func (d *Direct) KillTree() error { return d.opt.Kill() }
 
 // PID implements driver.Process.
 func (d *Direct) PID() int { return d.number }
+
+// CheckCmd refuses a command that no kernel accepts.
+func CheckCmd(c sandbar.Cmd) error { return checkCmd(c) }
 
 // StartError returns the error of a program that could not be started, as Sandbox.Start does.
 func StartError(failure wire.Failure, errno uint32, c sandbar.Cmd) error {

@@ -23,8 +23,8 @@ import (
 
 // Slots make sandboxes for one program each (package slot). A slot is used again if its sandbox
 // ended by itself and left nothing; after any doubt it is removed, and the next sandbox has a new
-// one. It keeps its id range and user namespace, its cgroups and its mount namespace, which programs
-// cannot write to.
+// one. It keeps its id range and user namespace, its cgroups and its mount namespace. Programs can
+// write to none of them.
 
 const (
 	// slotTasks is the number of processes of a slot and its sandbox besides the programs.
@@ -96,6 +96,9 @@ func (d *Driver) RunOnce(ctx context.Context, id sandbar.ID, s sandbar.Spec, o d
 	if err := d.refuse(s); err != nil {
 		return nil, nil, err
 	}
+	if err := client.CheckCmd(o.Cmd); err != nil {
+		return nil, nil, err
+	}
 	if !d.TakesOneShots(s) || o.Cmd.Terminal != nil || o.File != "" && path.Dir(o.File) != sandbar.DefaultDir {
 		return nil, nil, notForSlots()
 	}
@@ -160,7 +163,7 @@ func (x *single) launch(ctx context.Context, s sandbar.Spec, o driver.OneShot, s
 		}
 	}
 	uid, gid := x.slot.HostIDs(sandboxUID)
-	program, fds, err := client.NewDirect(o.Cmd, std, client.DirectOptions{
+	program, fds, err := client.NewDirect(std, client.DirectOptions{
 		Signal: x.signal, Kill: x.killTree, Usage: x.slot.Usage(), Enforced: x.d.Facts.Enforced, UID: uid, GID: gid, ChownPipes: true,
 	})
 	if err != nil {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -20,7 +19,6 @@ import (
 
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/driver"
-	"github.com/sandbar-dev/sandbar/internal/linux/cgroup"
 	"github.com/sandbar-dev/sandbar/internal/test/testenv"
 )
 
@@ -86,8 +84,8 @@ echo == files; for f in passwd group hosts hostname nsswitch.conf resolv.conf; d
 wc -c /etc/machine-id /proc/sys/kernel/random/boot_id
 for f in /proc/*; do case $f in /proc/[0-9]*) ;; *) [ -f $f ] && printf '%s ' $f && head -c 20 $f 2>&1 | wc -c;; esac; done
 echo == mounts; cut -d' ' -f2-4 /proc/self/mounts | sed -E 's/,(size|nr_inodes|mode|uid|gid)=[^, ]*//g; s/\/tmp\/new/\/tmp/g' | grep -v '^/etc/machine-id' | sort
-df -k --output=target,size,used / /home/user /tmp /dev/shm
-df --output=target,itotal,iused / /home/user
+df -k --output=target,avail / /home/user /tmp /dev/shm
+df --output=target,iavail / /home/user
 echo == tries
 for f in /etc/passwd /etc/machine-id /usr/bin/x /dev/x /dev/null /proc/self/oom_score_adj /proc/sys/kernel/hostname /x /home/user/x /tmp/x /usr/local/bin/x /run/x /var/x /opt/x /dev/shm/x; do (echo 1 >$f) 2>&1 && echo "$f ok"; done
 run ls /proc/1/fd
@@ -106,7 +104,7 @@ run nice -n -5 true
 run chrt -f 1 true
 run su -c true
 run touch /proc/x
-run rm -rf /etc /usr /home/user
+run rm -rf /etc /dev/null /home/user
 run mv /dev /dev2
 ls -l /proc/self/fd | sed -E 's/.*[0-9:]+ ([0-9]+ ->) ([a-z/]+).*/\1 \2/'
 `
@@ -153,4 +151,297 @@ func varying(out string) string {
 	return strings.Join(lines, "\n")
 }
 
-var _ = []any{os.Getpid, exec.Command, filepath.Join, strconv.Itoa, unix.Kill, sync.OnceFunc, time.Now, cgroup.MinCPUs}
+// A program of a slot finds no trace of the one before.
+func TestSlotStrangers(t *testing.T) {
+	d := slotDriver(t)
+	s := spec(d)
+	const leave = `
+exec 2>/dev/null
+for d in / /tmp /home/user /dev/shm /run /var /opt /srv /usr/local /usr/local/bin /usr/local/etc; do echo trace >$d/trace; done
+chmod 700 /tmp /opt; touch -d '1 Jan 1990' /home/user; mkfifo /tmp/fifo
+python3 - <<'END'
+import ctypes, os, socket
+libc = ctypes.CDLL(None)
+for i in range(3):
+    libc.shmget(7, 4096, 0o1666); libc.semget(7, 1, 0o1666); libc.msgget(7, 0o1666)
+rt = ctypes.CDLL("librt.so.1")
+rt.mq_open(b"/trace", os.O_CREAT | os.O_RDWR, 0o666, None)
+for port in 7, 7777:
+    try:
+        a = socket.socket(); a.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1); a.bind(("127.0.0.1", port + 1024)); a.listen()
+        b = socket.create_connection(("127.0.0.1", port + 1024)); c, _ = a.accept(); b.close(); c.close()
+    except OSError: pass
+u = socket.socket(socket.AF_UNIX); u.bind("\0trace"); u.listen()
+try: socket.create_connection(("192.0.2.1", 9))
+except OSError: pass
+f = libc.inotify_init1(0)
+for i in range(30): libc.inotify_add_watch(f, b"/tmp", 2 << i % 8)
+END
+ulimit -n 7; umask 077; cat /dev/zero | head -c 1000000 >/tmp/big
+for i in 1 2 3 4 5 6 7; do sleep 0 & done; wait
+`
+	const find = `
+ls -laR / --ignore=proc --ignore=usr | grep -e trace -e fifo -e big
+stat -c '%n %a %Y' /tmp /opt /home/user | grep -e ' 700 ' -e ' 63115'
+grep -v '^ *key' /proc/sysvipc/* | grep -c .
+ls -a /usr/local /usr/local/bin /usr/local/etc | grep trace
+sed 1d /proc/net/tcp; grep trace /proc/net/unix
+cat /proc/net/snmp /proc/net/netstat /proc/net/sockstat /proc/net/dev
+ulimit -n; umask; echo $$; cat /proc/sys/kernel/ns_last_pid 2>/dev/null
+`
+	first := once(t, d, s, shellOnce(find))
+	inode := d.slots.idle[0]
+	if e := once(t, d, s, shellOnce(leave)); e.ExitCode != 0 {
+		t.Fatalf("%+v: %s", e.Result, e.err)
+	}
+	second := once(t, d, s, shellOnce(find))
+	if len(d.slots.idle) != 1 || d.slots.idle[0] != inode {
+		t.Fatal("the slot was not used again")
+	}
+	if diff := cmp.Diff(strings.Split(first.out, "\n"), strings.Split(second.out, "\n")); diff != "" {
+		t.Errorf("before another program (-), after it (+):\n%s", diff)
+	}
+	if second.PeakMemory > 4<<20 {
+		t.Errorf("a peak of %d bytes", second.PeakMemory)
+	}
+}
+
+// Every sandbox of a slot has ids of its own.
+func TestSlotNewIDs(t *testing.T) {
+	d := slotDriver(t)
+	const ids = "cat /etc/machine-id /proc/sys/kernel/random/boot_id"
+	first, second := once(t, d, spec(d), shellOnce(ids)), once(t, d, spec(d), shellOnce(ids))
+	if first.out == second.out || len(first.out) != 33+37 {
+		t.Errorf("%q, then %q", first.out, second.out)
+	}
+}
+
+// The error of a program that does not start is that of a sandbox with an agent.
+func TestSlotErrors(t *testing.T) {
+	d := slotDriver(t)
+	s := spec(d)
+	long := strings.Repeat("x", 200<<10)
+	for name, o := range map[string]driver.OneShot{
+		"no program":        {Cmd: sandbar.Cmd{Args: []string{"nothing"}}},
+		"no path":           {Cmd: sandbar.Cmd{Args: []string{"/nothing"}}},
+		"no directory":      {Cmd: sandbar.Cmd{Args: []string{"true"}, Dir: "/nothing"}},
+		"a file as one":     {Cmd: sandbar.Cmd{Args: []string{"true"}, Dir: "/etc/passwd"}},
+		"a directory":       {Cmd: sandbar.Cmd{Args: []string{"/usr"}}},
+		"not executable":    {Cmd: sandbar.Cmd{Args: []string{"/etc/passwd"}}},
+		"no format":         {Cmd: sandbar.Cmd{Args: []string{"/proc/self/environ"}}},
+		"the agent":         {Cmd: sandbar.Cmd{Args: []string{"/proc/self/exe"}}},
+		"a magic directory": {Cmd: sandbar.Cmd{Args: []string{"true"}, Dir: "/proc/self/root"}},
+		"too long":          {Cmd: sandbar.Cmd{Args: []string{"true", long}}},
+		"a NUL":             {Cmd: sandbar.Cmd{Args: []string{"a\x00"}}},
+		"nothing":           {},
+	} {
+		_, got := tryOnce(t.Context(), d, s, o)
+		sb := create(t, d, s)
+		_, want := sb.Start(t.Context(), o.Cmd, driver.Stdio{})
+		if sandbar.CodeOf(got) != sandbar.CodeOf(want) || got == nil {
+			t.Errorf("%s: %v, with an agent %v", name, got, want)
+		}
+	}
+	s.Limits.Disk = 64 << 10
+	o := shellOnce("echo began\n" + long)
+	if _, err := tryOnce(t.Context(), d, s, o); sandbar.CodeOf(err) != sandbar.NoSpace {
+		t.Errorf("code without room: %v", err)
+	}
+	o = shellOnce(strings.Repeat(long, 5))
+	if _, err := tryOnce(t.Context(), d, spec(d), o); sandbar.CodeOf(err) != sandbar.Unsupported {
+		t.Errorf("too much code: %v", err)
+	}
+}
+
+// Programs have streams, signals, limits and outcomes as with an agent. Nothing remains of them.
+func TestSlotPrograms(t *testing.T) {
+	d := slotDriver(t)
+	s := spec(d)
+	t.Run("input and outputs", func(t *testing.T) {
+		var out, errOut bytes.Buffer
+		sb, p, err := d.RunOnce(t.Context(), sandbar.NewID(), s, shellOnce("cat; echo err >&2; exit 3"), driver.Stdio{Stdin: strings.NewReader("in"), Stdout: &out, Stderr: &errOut})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := p.Wait()
+		if err != nil || r.ExitCode != 3 || r.Outcome != sandbar.Exited || out.String() != "in" || errOut.String() != "err\n" || p.PID() != 2 {
+			t.Errorf("%+v, %v, %q, %q, pid %d", r, err, &out, &errOut, p.PID())
+		}
+		if err := sb.Destroy(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("large output", func(t *testing.T) {
+		if e := once(t, d, s, shellOnce("head -c 3000000 /dev/zero")); len(e.out) != 3000000 || e.StdoutBytes != 3000000 {
+			t.Errorf("%d bytes, %+v", len(e.out), e.Result)
+		}
+	})
+	t.Run("signal", func(t *testing.T) {
+		var out bytes.Buffer
+		sb, p, err := d.RunOnce(t.Context(), sandbar.NewID(), s, shellOnce("sleep 1000"), driver.Stdio{Stdout: &out})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := p.Signal(15); err != nil {
+			t.Error(err)
+		}
+		if r, err := p.Wait(); err != nil || r.Outcome != sandbar.Signaled || r.Signal != 15 {
+			t.Errorf("%+v, %v", r, err)
+		}
+		if err := errors.Join(p.Signal(15), p.KillTree(), sb.Destroy(t.Context()), p.KillTree(), p.Signal(15), sb.Destroy(t.Context())); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("memory", func(t *testing.T) {
+		e := once(t, d, s, driver.OneShot{Cmd: sandbar.Cmd{Args: []string{"python3", "-c", "x = bytearray(1 << 30); x[::4096] = x[::4096]"}}})
+		if e.Outcome != sandbar.OutOfMemory || e.OOMKills == 0 || e.PeakMemory < 100<<20 {
+			t.Errorf("%+v", e.Result)
+		}
+		if e := once(t, d, s, shellOnce("true")); e.OOMKills != 0 || e.PeakMemory > 8<<20 || e.CPUTime > time.Second {
+			t.Errorf("the next program: %+v", e.Result)
+		}
+	})
+	t.Run("processes", func(t *testing.T) {
+		const code = `python3 -c '
+import os
+n = 0
+try:
+    while n < 1000:
+        if os.fork() == 0: os.read(os.pipe()[0], 1)
+        n += 1
+except OSError: pass
+print(n)
+os.kill(-1, 9)'`
+		e := once(t, d, s, shellOnce(code))
+		sb := create(t, d, s)
+		if err := driver.WriteFile(t.Context(), sb.FS(), sandbar.DefaultDir+"/main.sh", []byte(code)); err != nil {
+			t.Fatal(err)
+		}
+		var out bytes.Buffer
+		p, err := sb.Start(t.Context(), sandbar.Cmd{Args: []string{"sh", "main.sh"}}, driver.Stdio{Stdout: &out})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := p.Wait(); err != nil || out.String() != e.out || e.out == "" {
+			t.Errorf("%q processes, with an agent %q, %v", e.out, &out, err)
+		}
+	})
+	t.Run("orphans", func(t *testing.T) {
+		began := time.Now()
+		e := once(t, d, s, shellOnce("setsid sleep 1000 >/dev/null 2>&1 & (sleep 0.05; echo late) & echo early"))
+		if e.out != "early\nlate\n" || time.Since(began) > 20*time.Second {
+			t.Errorf("%q after %v", e.out, time.Since(began))
+		}
+	})
+	t.Run("killed tree", func(t *testing.T) {
+		sb, p, err := d.RunOnce(t.Context(), sandbar.NewID(), s, shellOnce("setsid sleep 1000 & sleep 1000"), driver.Stdio{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := p.KillTree(); err != nil {
+			t.Error(err)
+		}
+		<-sb.Dead()
+		if _, err := p.Wait(); err != nil {
+			t.Error(err)
+		}
+		if err := sb.Destroy(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("destroyed", func(t *testing.T) {
+		sb, p, err := d.RunOnce(t.Context(), sandbar.NewID(), s, shellOnce("trap '' TERM; while :; do :; done"), driver.Stdio{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := sb.Destroy(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if r, err := p.Wait(); err != nil || r.Outcome != sandbar.Lost {
+			t.Errorf("%+v, %v", r, err)
+		}
+	})
+	t.Run("at once", func(t *testing.T) {
+		var wg sync.WaitGroup
+		for i := range 40 {
+			wg.Go(func() {
+				e, err := tryOnce(t.Context(), d, s, shellOnce("echo $1", strconv.Itoa(i)))
+				if err != nil || e.out != strconv.Itoa(i)+"\n" {
+					t.Errorf("%d: %q, %v", i, e.out, err)
+				}
+			})
+		}
+		wg.Wait()
+	})
+	if left := descendants(t, d); len(left) > idleSlots()*2 {
+		t.Errorf("%d processes remain", len(left))
+	}
+	d.closeSlots()
+	for _, dir := range groupDirs(t, d) {
+		t.Errorf("the control group %s remains", dir)
+	}
+}
+
+// groupDirs lists the control groups of the driver's sandboxes.
+func groupDirs(t *testing.T, d *Driver) (dirs []string) {
+	t.Helper()
+	all, err := filepath.Glob("/sys/fs/cgroup/*/*/*" + d.Owner + "*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	more, err := filepath.Glob("/sys/fs/cgroup/*/*/*/*" + d.Owner + "*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return append(all, more...)
+}
+
+// A killed slot, or first process, loses its own program only.
+func TestSlotKilled(t *testing.T) {
+	d := slotDriver(t)
+	s := spec(d)
+	for _, victim := range []string{"slot", "first process"} {
+		sb, p, err := d.RunOnce(t.Context(), sandbar.NewID(), s, shellOnce("sleep 1000"), driver.Stdio{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		x := sb.(*single)
+		pids, err := os.ReadFile(x.slot.Group.Dirs()[0] + "/cgroup.procs")
+		if err != nil {
+			t.Fatal(err)
+		}
+		list := strings.Fields(string(pids))
+		slices.SortFunc(list, func(a, b string) int { return len(a) - len(b) })
+		i := map[string]int{"slot": 0, "first process": 1}[victim]
+		pid, err := strconv.Atoi(list[i])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := unix.Kill(pid, unix.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		if r, err := p.Wait(); err != nil || r.Outcome != sandbar.Lost {
+			t.Errorf("%s killed: %+v, %v", victim, r, err)
+		}
+		<-sb.Dead()
+		if err := sb.Destroy(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if e := once(t, d, s, shellOnce("echo next")); e.out != "next\n" {
+			t.Errorf("after the %s was killed: %q", victim, e.out)
+		}
+	}
+	// An idle slot that was killed is replaced.
+	for _, x := range d.slots.idle {
+		if err := x.Init.Kill(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		x.Init = nil
+	}
+	if _, err := tryOnce(t.Context(), d, s, shellOnce("true")); err != nil && sandbar.CodeOf(err) != sandbar.Unsupported {
+		t.Error(err)
+	}
+	if e := once(t, d, s, shellOnce("echo next")); e.out != "next\n" {
+		t.Errorf("got %q", e.out)
+	}
+}

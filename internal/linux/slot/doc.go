@@ -5,8 +5,8 @@
 // first process in new mount, PID, network, IPC and UTS namespaces. That process builds the sandbox
 // as an agent would, from the same plan (wire.Setup): limits, root, Landlock, system-call filters.
 // It receives a job (the streams' descriptors by SCM_RIGHTS, all else in the shared memory), starts
-// the program by vfork(2), reaps all processes and reports their end. When it exits, the kernel kills
-// what is left of the PID namespace, and the slot reports that.
+// the program by vfork(2), reaps all processes and reports their end. When it exits, the kernel
+// kills what is left of the PID namespace, and the slot reports that.
 //
 // None of these processes has a Go runtime: they execute lists of system calls that this package
 // writes. A list has names of its steps for errors.

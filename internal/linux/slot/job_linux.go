@@ -32,6 +32,7 @@ func (p *Program) compile(j *Job) *jobList {
 	l := &jobList{list: &list{at: jobAt, data: jobDataAt}}
 	l.fail = l.label()
 	l.word = l.words(0, 0)
+	l.set(interp.Base+interp.FailedAt, 0)
 	dir := j.Dir
 	switch {
 	case dir == "":

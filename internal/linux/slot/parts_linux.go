@@ -7,7 +7,7 @@ import (
 )
 
 // A slot builds once what no program can change: /etc, except the machine id, and /dev, except
-// /dev/pts and /dev/shm. Both are read-only mounts. A sandbox binds them, with all mounts below them.
+// /dev/pts and /dev/shm. Both are read-only mounts. A sandbox binds them, with all mounts below.
 
 // Paths below the plan's Root, in the slot.
 const (
@@ -60,9 +60,9 @@ func splitPlan(plan []wire.Mount) (once, each []wire.Mount) {
 // mountPart binds a prepared directory. It is a step of this package only.
 const mountPart wire.MountKind = 255
 
-// countInodes takes from the bounds of the sandbox's file system what the prepared directories save,
-// and adds the file that covers the machine id. So programs have the same bounds as in a sandbox
-// with an agent.
+// countInodes takes from the bounds of the sandbox's file system what the prepared directories
+// save, and adds the file that covers the machine id. So programs have the same bounds as in a
+// sandbox with an agent.
 func countInodes(m *wire.Mount, once []wire.Mount) {
 	saved := int64(2) // the mount points of /dev/pts and /dev/shm
 	for _, x := range once {

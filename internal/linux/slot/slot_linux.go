@@ -111,6 +111,7 @@ type Failure struct {
 	Errno     unix.Errno
 }
 
+// Error returns the text of Errno.
 func (f *Failure) Error() string { return f.Errno.Error() }
 
 // Put prepares a job. TooLarge: it does not fit into the slot's memory.

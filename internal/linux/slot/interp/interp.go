@@ -8,8 +8,8 @@
 // process has written to memory that both share. Once the child has unmapped everything else, its
 // address space is that memory and two pages of code.
 //
-// A child that the list itself clones goes on in the same list; OnZero of the clone tells parent and
-// child apart. The child of a clone with CLONE_VM and CLONE_VFORK may share its parent's memory
+// A child that the list itself clones goes on in the same list; OnZero of the clone tells parent
+// and child apart. The child of a clone with CLONE_VM and CLONE_VFORK may share its parent's memory
 // until its execve(2), because there is no stack that it could overwrite.
 //
 // The memory has a fixed address, so that its writer needs no relocation.
