@@ -3,10 +3,13 @@ package native
 import (
 	"context"
 	"errors"
+	"os"
 	"path"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -43,9 +46,39 @@ func idleSlots() int { return 4 * runtime.NumCPU() }
 
 // slots is a driver's slots without a program.
 type slots struct {
+	failures atomic.Int32 // in succession
+
 	mu     sync.Mutex
 	idle   []*slotted // the one used last is the last
 	closed bool
+	proc   string // the names in /proc, at readAt
+	readAt time.Time
+}
+
+// slotFailures is the number of failures in succession after which the driver makes no more slots.
+const slotFailures = 3
+
+func (s *slots) broken() bool { return s.failures.Load() >= slotFailures }
+
+// procNames returns the names in /proc except processes. It reads them at most once a second. What
+// sandboxes must not see there is part of a slot's list.
+func (s *slots) procNames() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if now := time.Now(); now.Sub(s.readAt) > time.Second {
+		entries, err := os.ReadDir("/proc")
+		if err != nil {
+			return ""
+		}
+		var b strings.Builder
+		for _, e := range entries {
+			if strings.Trim(e.Name(), "0123456789") != "" {
+				b.WriteString(e.Name() + " ")
+			}
+		}
+		s.proc, s.readAt = b.String(), now
+	}
+	return s.proc
 }
 
 // slotted is a slot and its resources.
@@ -55,6 +88,7 @@ type slotted struct {
 	slot   *slot.Slot
 	limits sandbar.Limits // of its sandboxes
 	made   time.Time
+	proc   string // see procNames
 }
 
 // single is a sandbox of a slot.
@@ -78,14 +112,13 @@ var _ driver.OneShotter = (*Driver)(nil)
 
 // TakesOneShots implements driver.OneShotter.
 func (d *Driver) TakesOneShots(s sandbar.Spec) bool {
-	return d.reuse && d.IDs.Ranged && d.mode == agent.ModeSocket && (s.Image == "" || s.Image == sandbar.ImageHost) &&
-		s.Network != sandbar.NetworkOutbound && byCgroup(d.Facts.Enforced.Memory) && byCgroup(d.Facts.Enforced.PIDs) &&
-		byCgroup(d.Facts.Enforced.CPUShares)
+	return d.reuse && !d.slots.broken() && d.IDs.Ranged && d.mode == agent.ModeSocket && (s.Image == "" || s.Image == sandbar.ImageHost) &&
+		s.Network != sandbar.NetworkOutbound && resettable(d.Facts.Enforced.Memory) && resettable(d.Facts.Enforced.PIDs) &&
+		resettable(d.Facts.Enforced.CPUShares)
 }
 
-func byCgroup(e sandbar.Enforcement) bool {
-	return e == sandbar.EnforcedCgroup1 || e == sandbar.EnforcedCgroup2
-}
+// resettable reports whether the counters of a cgroup can be reset.
+func resettable(e sandbar.Enforcement) bool { return e == sandbar.EnforcedCgroup1 }
 
 func notForSlots() error {
 	return sandbar.Errorf(sandbar.Unsupported, "the program needs a sandbox with an agent")
@@ -122,10 +155,11 @@ func (d *Driver) RunOnce(ctx context.Context, id sandbar.ID, s sandbar.Spec, o d
 func (x *single) start(ctx context.Context, s sandbar.Spec, o driver.OneShot, std driver.Stdio) (err error) {
 	if x.slot, err = x.d.takeSlot(ctx, s); err != nil {
 		close(x.read)
-		return err
+		return x.failed(ctx, err)
 	}
 	pid, err := x.launch(ctx, s, o, std)
 	if err == nil {
+		x.d.slots.failures.Store(0)
 		x.program.Begin(pid)
 		go x.follow(true)
 		return nil
@@ -133,13 +167,7 @@ func (x *single) start(ctx context.Context, s sandbar.Spec, o driver.OneShot, st
 	failure, ended := errors.AsType[*slot.Failure](err)
 	if !ended {
 		close(x.read)
-		if ctx.Err() == nil && sandbar.CodeOf(err) != sandbar.TooLarge {
-			x.d.Log.Warn("a slot failed; the program gets a sandbox with an agent", "sandbox", x.id, "error", err)
-		}
-		if ctx.Err() == nil && sandbar.CodeOf(err) != sandbar.Exhausted {
-			return notForSlots()
-		}
-		return err
+		return x.failed(ctx, err)
 	}
 	go x.follow(false)
 	switch {
@@ -149,6 +177,21 @@ func (x *single) start(ctx context.Context, s sandbar.Spec, o driver.OneShot, st
 		return client.StartError(wire.FailDir, uint32(failure.Errno), o.Cmd)
 	}
 	return client.StartError(wire.FailExec, uint32(failure.Errno), o.Cmd)
+}
+
+// failed returns the error of a slot that failed: the program then gets a sandbox with an agent,
+// unless the caller has stopped waiting or the host is exhausted.
+func (x *single) failed(ctx context.Context, err error) error {
+	switch code := sandbar.CodeOf(err); {
+	case ctx.Err() != nil, code == sandbar.Exhausted:
+		return err
+	case code == sandbar.TooLarge:
+	case x.d.slots.failures.Add(1) == slotFailures:
+		x.d.Log.Error("slots fail; from now on all programs get a sandbox with an agent", "error", err)
+	default:
+		x.d.Log.Warn("a slot failed; the program gets a sandbox with an agent", "sandbox", x.id, "error", err)
+	}
+	return notForSlots()
 }
 
 // launch starts the program and returns its process id in the sandbox.
@@ -342,11 +385,19 @@ func (d *Driver) dropSlot(x *slotted) {
 	}
 }
 
-// closeSlots removes all idle slots.
+// closeSlots removes all idle slots and makes putSlot keep no more.
 func (d *Driver) closeSlots() {
 	d.slots.mu.Lock()
+	d.slots.closed = true
+	d.slots.mu.Unlock()
+	d.dropIdle()
+}
+
+// dropIdle removes all idle slots.
+func (d *Driver) dropIdle() {
+	d.slots.mu.Lock()
 	idle := d.slots.idle
-	d.slots.idle, d.slots.closed = nil, true
+	d.slots.idle = nil
 	d.slots.mu.Unlock()
 	for _, x := range idle {
 		d.dropSlot(x)
@@ -355,7 +406,7 @@ func (d *Driver) closeSlots() {
 
 // clean reports whether the slot can be used again, after resetting its counters.
 func (x *slotted) clean() bool {
-	if time.Since(x.made) > slotLife {
+	if time.Since(x.made) > slotLife || x.proc != x.d.slots.procNames() {
 		return false
 	}
 	now, err := x.Group.Stats()
@@ -369,6 +420,7 @@ func (x *slotted) clean() bool {
 // makeSlot makes a slot.
 func (d *Driver) makeSlot(ctx context.Context, s sandbar.Spec, limits sandbar.Limits) (*slotted, error) {
 	s.Env, s.Image = nil, ""
+	proc := d.slots.procNames()
 	setup, err := d.plan(s, nil)
 	if err != nil {
 		return nil, err
@@ -377,7 +429,7 @@ func (d *Driver) makeSlot(ctx context.Context, s sandbar.Spec, limits sandbar.Li
 	if err != nil {
 		return nil, err
 	}
-	x := &slotted{Resources: sandboxes.Resources{ID: sandbar.NewID()}, d: d, limits: limits, made: time.Now()}
+	x := &slotted{Resources: sandboxes.Resources{ID: sandbar.NewID()}, d: d, limits: limits, made: time.Now(), proc: proc}
 	x.OnEnd = func() error { return nil }
 	if err := d.Build(ctx, &x.Resources, func() error { return x.boot(ctx, program, s) }); err != nil {
 		if x.slot != nil {

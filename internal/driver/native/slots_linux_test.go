@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"net"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/driver"
+	"github.com/sandbar-dev/sandbar/driver/drivertest"
 	"github.com/sandbar-dev/sandbar/internal/test/testenv"
 )
 
@@ -444,4 +446,115 @@ func TestSlotKilled(t *testing.T) {
 	if e := once(t, d, s, shellOnce("echo next")); e.out != "next\n" {
 		t.Errorf("got %q", e.out)
 	}
+}
+
+// The attacks of programs, in sandboxes of slots.
+func TestSlotEscapes(t *testing.T) {
+	testenv.Need(t, testenv.Root, testenv.UserNS, testenv.Python)
+	binary := agentBinary(t)
+	drivertest.Run(t, drivertest.Harness{
+		Name:  Name,
+		// TestConformance runs the cases of other groups.
+		Later: []string{"abilities/*", "lifecycle/*", "streams/*", "endings/*", "trees/*", "warm/*", "limits/*", "files/*", "dial/*",
+			"outbound/*", "saves/*", "terminals/*", "races/*", "daemon/*"},
+		New: func(h driver.Host) (driver.Driver, error) {
+			d, err := New(h, binary)
+			if err != nil {
+				return nil, err
+			}
+			d.reuse = true
+			return &onceDriver{d}, nil
+		},
+	})
+}
+
+// onceDriver makes sandboxes whose first program runs in a slot, if nothing else was asked of them
+// before.
+type onceDriver struct{ *Driver }
+
+// Unwrap implements driver.Unwrapper.
+func (o *onceDriver) Unwrap() any { return o.Driver }
+
+// Create implements driver.Driver.
+func (o *onceDriver) Create(ctx context.Context, id sandbar.ID, s sandbar.Spec) (driver.Sandbox, error) {
+	if !o.TakesOneShots(s) {
+		return o.Driver.Create(ctx, id, s)
+	}
+	return &onceBox{d: o.Driver, id: id, spec: s}, o.refuse(s)
+}
+
+// onceBox is a sandbox of an onceDriver.
+type onceBox struct {
+	d    *Driver
+	id   sandbar.ID
+	spec sandbar.Spec
+
+	mu     sync.Mutex
+	single driver.Single
+	full   driver.Sandbox
+}
+
+// sandbox returns the sandbox with an agent.
+func (b *onceBox) sandbox(ctx context.Context) (driver.Sandbox, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var err error
+	if b.full == nil {
+		b.full, err = b.d.Create(ctx, sandbar.NewID(), b.spec)
+	}
+	return b.full, err
+}
+
+// Start implements driver.Sandbox.
+func (b *onceBox) Start(ctx context.Context, c sandbar.Cmd, std driver.Stdio) (driver.Process, error) {
+	b.mu.Lock()
+	first := b.full == nil && b.single == nil
+	if first {
+		sb, p, err := b.d.RunOnce(ctx, b.id, b.spec, driver.OneShot{Cmd: c}, std)
+		if sandbar.CodeOf(err) != sandbar.Unsupported {
+			if err == nil {
+				b.single = sb
+			}
+			b.mu.Unlock()
+			return p, err
+		}
+	}
+	b.mu.Unlock()
+	sb, err := b.sandbox(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return sb.Start(ctx, c, std)
+}
+
+// FS implements driver.Sandbox.
+func (b *onceBox) FS() sandbar.FS {
+	sb, err := b.sandbox(context.Background())
+	if err != nil {
+		panic(err)
+	}
+	return sb.FS()
+}
+
+// DialPort implements driver.Dialer.
+func (b *onceBox) DialPort(ctx context.Context, port int) (net.Conn, error) {
+	sb, err := b.sandbox(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return sb.(driver.Dialer).DialPort(ctx, port)
+}
+
+// Destroy implements driver.Sandbox.
+func (b *onceBox) Destroy(ctx context.Context) (err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.single != nil {
+		err = b.single.Destroy(ctx)
+	}
+	if b.full != nil {
+		err = errors.Join(err, b.full.Destroy(ctx))
+	}
+	b.d.dropIdle() // the suite looks for processes and groups that remain
+	return err
 }
