@@ -26,6 +26,8 @@ type DirectOptions struct {
 	// Signal and Kill implement driver.Process.
 	Signal func(sig int) error
 	Kill   func() error
+	// Before are the counters before the program starts.
+	Before Usage
 	// Usage, Enforced, UID, GID and ChownPipes are as in Options.
 	Usage      func() Usage
 	Enforced   sandbar.Enforcements
@@ -39,9 +41,7 @@ func NewDirect(std driver.Stdio, opt DirectOptions) (d *Direct, fds []int, err e
 	s := &Sandbox{opt: Options{Usage: opt.Usage, Enforced: opt.Enforced, UID: opt.UID, GID: opt.GID, ChownPipes: opt.ChownPipes}}
 	p := &process{sandbox: s, asked: time.Now(), done: make(chan struct{}), idle: make(chan struct{})}
 	p.started = p.asked
-	if opt.Usage != nil {
-		p.before = opt.Usage()
-	}
+	p.before = opt.Before
 	d = &Direct{p: p, opt: opt, std: std}
 	fds, d.ready, d.abort, err = s.attachPipes(p, std)
 	return d, fds, err

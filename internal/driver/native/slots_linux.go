@@ -19,6 +19,7 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/agent"
 	"github.com/sandbar-dev/sandbar/internal/agent/client"
 	"github.com/sandbar-dev/sandbar/internal/agent/wire"
+	"github.com/sandbar-dev/sandbar/internal/linux/cgroup"
 	"github.com/sandbar-dev/sandbar/internal/linux/hostenv"
 	"github.com/sandbar-dev/sandbar/internal/linux/sandboxes"
 	"github.com/sandbar-dev/sandbar/internal/linux/slot"
@@ -86,6 +87,8 @@ type slotted struct {
 	sandboxes.Resources
 	d      *Driver
 	slot   *slot.Slot
+	count  *cgroup.Counters
+	before client.Usage   // the counters before the next program
 	limits sandbar.Limits // of its sandboxes
 	made   time.Time
 	proc   string // see procNames
@@ -207,7 +210,7 @@ func (x *single) launch(ctx context.Context, s sandbar.Spec, o driver.OneShot, s
 	}
 	uid, gid := x.slot.HostIDs(sandboxUID)
 	program, fds, err := client.NewDirect(std, client.DirectOptions{
-		Signal: x.signal, Kill: x.killTree, Usage: x.slot.Usage(), Enforced: x.d.Facts.Enforced, UID: uid, GID: gid, ChownPipes: true,
+		Signal: x.signal, Kill: x.killTree, Before: x.slot.before, Usage: x.slot.usage, Enforced: x.d.Facts.Enforced, UID: uid, GID: gid, ChownPipes: true,
 	})
 	if err != nil {
 		return 0, err
@@ -409,12 +412,21 @@ func (x *slotted) clean() bool {
 	if time.Since(x.made) > slotLife || x.proc != x.d.slots.procNames() {
 		return false
 	}
-	now, err := x.Group.Stats()
+	now, err := x.count.Current()
 	if err != nil || now.PIDsCurrent > 1 || now.MemoryCurrent > slotMemory {
 		return false
 	}
-	done, err := x.Group.ResetPeak()
-	return done && err == nil
+	x.before = x.usage()
+	return x.count.ResetPeak() == nil
+}
+
+// usage reads the counters.
+func (x *slotted) usage() client.Usage {
+	s, err := x.count.Totals()
+	if err != nil { // the slot is being removed; the counters read so far are valid
+		x.d.Log.Debug("a slot's counters could not be read", "error", err)
+	}
+	return client.Usage{PeakMemory: s.MemoryPeak, CPU: s.CPUTime, OOMKills: s.OOMKills}
 }
 
 // makeSlot makes a slot.
@@ -430,7 +442,6 @@ func (d *Driver) makeSlot(ctx context.Context, s sandbar.Spec, limits sandbar.Li
 		return nil, err
 	}
 	x := &slotted{Resources: sandboxes.Resources{ID: sandbar.NewID()}, d: d, limits: limits, made: time.Now(), proc: proc}
-	x.OnEnd = func() error { return nil }
 	if err := d.Build(ctx, &x.Resources, func() error { return x.boot(ctx, program, s) }); err != nil {
 		if x.slot != nil {
 			x.slot.Close()
@@ -448,6 +459,10 @@ func (x *slotted) boot(ctx context.Context, program *slot.Program, s sandbar.Spe
 	if err := x.TakeGroup(hostenv.GroupLimits(x.d.Groups.Caps(), s.Limits, slotTasks)); err != nil {
 		return err
 	}
+	if x.count, err = x.Group.OpenCounters(); err != nil {
+		return err
+	}
+	x.OnEnd = func() error { x.count.Close(); return nil }
 	if x.slot, err = slot.New(program); err != nil {
 		return err
 	}

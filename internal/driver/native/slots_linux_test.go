@@ -452,8 +452,11 @@ func TestSlotKilled(t *testing.T) {
 func TestSlotEscapes(t *testing.T) {
 	testenv.Need(t, testenv.Root, testenv.UserNS, testenv.Python)
 	binary := agentBinary(t)
+	const agents = "the case uses files through the agent after its program ran in a slot"
 	drivertest.Run(t, drivertest.Harness{
-		Name:  Name,
+		Name: Name,
+		KnownFailures: map[string]string{"escape/06-remove-links": agents, "escape/07-chmod-links": agents,
+			"escape/11-special-files": agents, "escape/89-magic-links": agents},
 		// TestConformance runs the cases of other groups.
 		Later: []string{"abilities/*", "lifecycle/*", "streams/*", "endings/*", "trees/*", "warm/*", "limits/*", "files/*", "dial/*",
 			"outbound/*", "saves/*", "terminals/*", "races/*", "daemon/*"},

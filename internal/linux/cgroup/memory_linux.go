@@ -18,20 +18,13 @@ func (g *Group) SetMemory(n int64) error {
 	if err := g.m.apply(h, g.dir(h), sandbar.Limits{Memory: n}); err != nil {
 		return err
 	}
-	_, err := g.ResetPeak()
-	return err
-}
-
-// ResetPeak resets the kernel's peak counter of memory. It reports false if the kernel cannot.
-func (g *Group) ResetPeak() (bool, error) {
-	h := g.m.hierarchyOf(memory)
-	if h == nil || h.version != 1 {
-		return false, nil
+	if h.version != 1 {
+		return nil
 	}
 	for _, file := range []string{"/memory.max_usage_in_bytes", "/memory.memsw.max_usage_in_bytes"} {
 		if err := g.m.sys.WriteFile(g.dir(h)+file, strconv.Itoa(0)); err != nil && err != unix.ENOENT {
-			return false, kernelError("count the peak of "+g.name+" anew", err)
+			return kernelError("count the peak of "+g.name+" anew", err)
 		}
 	}
-	return true, nil
+	return nil
 }
