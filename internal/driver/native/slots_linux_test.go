@@ -557,3 +557,31 @@ func (b *onceBox) Destroy(ctx context.Context) (err error) {
 	b.d.dropIdle() // the suite looks for processes and groups that remain
 	return err
 }
+
+// The option reuse has two values.
+func TestReuseOption(t *testing.T) {
+	for value, want := range map[string]bool{"none": false, "slots": true} {
+		if o, err := parseOptions(map[string]string{optionReuse: value}); err != nil || o.slots != want {
+			t.Errorf("%s: %+v, %v", value, o, err)
+		}
+	}
+	for _, bad := range []map[string]string{{optionReuse: "all"}, {optionReuse: ""}, {"other": "x"}} {
+		if _, err := parseOptions(bad); sandbar.CodeOf(err) != sandbar.Invalid {
+			t.Errorf("%v: %v", bad, err)
+		}
+	}
+}
+
+// A driver whose slots fail goes on with agents.
+func TestSlotsThatFail(t *testing.T) {
+	d := slotDriver(t)
+	d.Filter = []byte{1, 2, 3, 4, 5, 6, 7, 8} // the kernel refuses this filter
+	for range slotFailures {
+		if _, err := tryOnce(t.Context(), d, spec(d), shellOnce("true")); sandbar.CodeOf(err) != sandbar.Unsupported {
+			t.Errorf("got %v", err)
+		}
+	}
+	if d.TakesOneShots(spec(d)) {
+		t.Error("it still makes slots")
+	}
+}
