@@ -108,6 +108,7 @@ type single struct {
 	pidfd   int
 
 	mu        sync.Mutex
+	signalled bool // the daemon has signalled the program
 	destroyed bool
 }
 
@@ -115,9 +116,13 @@ var _ driver.OneShotter = (*Driver)(nil)
 
 // TakesOneShots implements driver.OneShotter.
 func (d *Driver) TakesOneShots(s sandbar.Spec) bool {
-	return d.reuse && !d.slots.broken() && d.IDs.Ranged && d.mode == agent.ModeSocket && (s.Image == "" || s.Image == sandbar.ImageHost) &&
-		s.Network != sandbar.NetworkOutbound && resettable(d.Facts.Enforced.Memory) && resettable(d.Facts.Enforced.PIDs) &&
-		resettable(d.Facts.Enforced.CPUShares)
+	return d.reuse && !d.slots.broken() && d.hasSlots() && (s.Image == "" || s.Image == sandbar.ImageHost) && s.Network != sandbar.NetworkOutbound
+}
+
+// hasSlots reports whether slots are possible on this host.
+func (d *Driver) hasSlots() bool {
+	e := d.Facts.Enforced
+	return d.IDs.Ranged && d.mode == agent.ModeSocket && resettable(e.Memory) && resettable(e.PIDs) && resettable(e.CPUShares)
 }
 
 // resettable reports whether the counters of a cgroup can be reset.
@@ -262,6 +267,7 @@ func (x *single) signal(sig int) error {
 	if x.pidfd < 0 {
 		return nil
 	}
+	x.signalled = true
 	const processGroup = 1 << 2 // PIDFD_SIGNAL_PROCESS_GROUP
 	err := unix.PidfdSendSignal(x.pidfd, unix.Signal(sig), nil, processGroup)
 	if err == unix.EINVAL { // Linux before 6.9
@@ -312,7 +318,11 @@ func (x *single) Destroy(ctx context.Context) error {
 }
 
 // endedAlone reports whether all processes have ended by themselves and the result is complete.
+// x.mu is held.
 func (x *single) endedAlone() bool {
+	if x.signalled {
+		return false
+	}
 	t := time.NewTimer(endDelay)
 	defer t.Stop()
 	select {
@@ -416,8 +426,9 @@ func (x *slotted) clean() bool {
 	if err != nil || now.PIDsCurrent > 1 || now.MemoryCurrent > slotMemory {
 		return false
 	}
+	before := x.before
 	x.before = x.usage()
-	return x.count.ResetPeak() == nil
+	return x.before.OOMKills == before.OOMKills && x.count.ResetPeak() == nil
 }
 
 // usage reads the counters.

@@ -188,7 +188,8 @@ stat -c '%n %a %Y' /tmp /opt /home/user | grep -e ' 700 ' -e ' 63115'
 grep -v '^ *key' /proc/sysvipc/* | grep -c .
 ls -a /usr/local /usr/local/bin /usr/local/etc | grep trace
 sed 1d /proc/net/tcp; grep trace /proc/net/unix
-cat /proc/net/snmp /proc/net/netstat /proc/net/sockstat /proc/net/dev
+cat /proc/net/snmp /proc/net/netstat /proc/net/dev /proc/net/ip6_flowlabel
+sed -E 's/ (alloc|mem) [0-9]+//g' /proc/net/sockstat /proc/net/sockstat6
 ulimit -n; umask; echo $$; cat /proc/sys/kernel/ns_last_pid 2>/dev/null
 `
 	first := once(t, d, s, shellOnce(find))
