@@ -228,7 +228,7 @@ func (x *Execution) run(sink Sink) (sandbar.Result, error) {
 		return r, err
 	}
 	x.e.fillEnforced(x.plan.spec, &r)
-	if r.Outcome == sandbar.Exited {
+	if r.Outcome == sandbar.Exited && !l.single {
 		x.e.removeLater(&once, l, x.ticket)
 	}
 	return r, nil
@@ -236,10 +236,12 @@ func (x *Execution) run(sink Sink) (sandbar.Result, error) {
 
 // launched is a sandbox and the program that runs in it.
 type launched struct {
-	id    sandbar.ID
-	sb    removable
-	proc  driver.Process
-	began time.Time
+	id sandbar.ID
+	sb removable
+	// single: sb is a driver.Single, whose removal is cheap and makes the next one cheap.
+	single bool
+	proc   driver.Process
+	began  time.Time
 }
 
 // launch makes the sandbox and starts the program. On error it discards the sandbox, if there is

@@ -42,8 +42,8 @@ const (
 	endDelay = 200 * time.Millisecond
 )
 
-// idleSlots is the largest number of slots that wait for a program.
-func idleSlots() int { return 4 * runtime.NumCPU() }
+// idleSlots is the largest number of slots that wait for a program. One takes 1.3 MiB of memory.
+func idleSlots() int { return 16 * runtime.NumCPU() }
 
 // slots is a driver's slots without a program.
 type slots struct {
