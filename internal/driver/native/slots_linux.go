@@ -38,8 +38,9 @@ const (
 	// slotMemory is the most memory in bytes that the cgroup of an empty slot holds: the slot
 	// itself, and cached pages of files that its programs were the first to read.
 	slotMemory = 4 << 20
-	// endDelay is how long Destroy waits for the end of a sandbox whose program has ended.
-	endDelay = 200 * time.Millisecond
+	// endDelay is how long Destroy waits for the end of a sandbox whose program has ended. On a busy
+	// host that takes longer than a new slot would on an idle one.
+	endDelay = 2 * time.Second
 )
 
 // idleSlots is the largest number of slots that wait for a program. One takes 1.3 MiB of memory.
@@ -88,10 +89,12 @@ type slotted struct {
 	d      *Driver
 	slot   *slot.Slot
 	count  *cgroup.Counters
-	before client.Usage   // the counters before the next program
-	limits sandbar.Limits // of its sandboxes
-	made   time.Time
-	proc   string // see procNames
+	before client.Usage // the counters before the next program
+	// what clean has found
+	memory, processes int64
+	limits            sandbar.Limits // of its sandboxes
+	made              time.Time
+	proc              string // see procNames
 }
 
 // single is a sandbox of a slot.
@@ -101,6 +104,7 @@ type single struct {
 	slot *slotted
 	dead chan struct{} // closed when no program can run any more
 
+	ended   chan struct{} // closed when the program has ended
 	emptied chan struct{} // closed when no process is left
 	orphans chan struct{} // closed when the program has ended and left processes behind
 	read    chan struct{} // closed when nothing is read from the slot any more
@@ -146,7 +150,7 @@ func (d *Driver) RunOnce(ctx context.Context, id sandbar.ID, s sandbar.Spec, o d
 	if err := d.Registry.Claim(string(id)); err != nil {
 		return nil, nil, err
 	}
-	x := &single{d: d, id: id, dead: make(chan struct{}), emptied: make(chan struct{}), orphans: make(chan struct{}), read: make(chan struct{}), pidfd: -1}
+	x := &single{d: d, id: id, dead: make(chan struct{}), ended: make(chan struct{}), emptied: make(chan struct{}), orphans: make(chan struct{}), read: make(chan struct{}), pidfd: -1}
 	err := x.start(ctx, s, o, std)
 	if err == nil {
 		return x, x.program, nil
@@ -177,6 +181,7 @@ func (x *single) start(ctx context.Context, s sandbar.Spec, o driver.OneShot, st
 		close(x.read)
 		return x.failed(ctx, err)
 	}
+	close(x.ended)
 	go x.follow(false)
 	switch {
 	case failure.Code:
@@ -244,6 +249,7 @@ func (x *single) follow(started bool) {
 			return
 		}
 		x.program.Exited(e)
+		close(x.ended)
 	}
 	for told := false; ; told = true {
 		empty, err := x.slot.slot.Emptied(ctx)
@@ -303,6 +309,7 @@ func (x *single) Destroy(ctx context.Context) error {
 	}
 	if x.slot != nil {
 		if !x.endedAlone() || !x.d.putSlot(x.slot) {
+			x.d.Log.Debug("a slot is not used again", "sandbox", x.id, "memory", x.slot.memory, "processes", x.slot.processes, "age", time.Since(x.slot.made))
 			if err := x.slot.remove(ctx, x.read); err != nil {
 				return err
 			}
@@ -320,6 +327,11 @@ func (x *single) Destroy(ctx context.Context) error {
 // endedAlone reports whether all processes have ended by themselves and the result is complete.
 // x.mu is held.
 func (x *single) endedAlone() bool {
+	select {
+	case <-x.ended:
+	default:
+		return false
+	}
 	if x.signalled {
 		return false
 	}
@@ -423,6 +435,7 @@ func (x *slotted) clean() bool {
 		return false
 	}
 	now, err := x.count.Current()
+	x.memory, x.processes = now.MemoryCurrent, now.PIDsCurrent
 	if err != nil || now.PIDsCurrent > 1 || now.MemoryCurrent > slotMemory {
 		return false
 	}
