@@ -27,9 +27,9 @@ type Process struct {
 	Socket int    // descriptor that becomes Socket
 }
 
-// Start starts a process that unmaps all memory but the shared one, closes all descriptors but the
-// socket, asks the kernel to kill it when the calling thread ends, and executes the instructions at
-// Entry. The caller must be locked to its thread and owns the pidfd.
+// Start starts a process that unmaps all memory but the shared one (unless keepsMemory), closes all
+// descriptors but the socket, asks the kernel to kill it when the calling thread ends, and executes
+// the instructions at Entry. The caller must be locked to its thread and owns the pidfd.
 func Start(p Process) (pid, pidfd int, err error) {
 	addr, _, e := syscall.RawSyscall6(unix.SYS_MMAP, Base, Size, unix.PROT_READ|unix.PROT_WRITE,
 		unix.MAP_SHARED|unix.MAP_FIXED_NOREPLACE, uintptr(p.Memory), 0)
@@ -75,9 +75,12 @@ func putPrologue(memory []byte, socket int) error {
 	page := uintptr(os.Getpagesize())
 	from := address() &^ (page - 1)
 	keep := [][2]uintptr{{from, (address() + codeSize + page - 1) &^ (page - 1)}, {Base, Base + Size}}
-	ranges, err := mappings()
-	if err != nil {
-		return err
+	var ranges [][2]uintptr
+	if !keepsMemory {
+		var err error
+		if ranges, err = mappings(); err != nil {
+			return err
+		}
 	}
 	const exitAt = Base + prologueAt + InstrSize // the second instruction, which the first skips
 	list := []Instr{{Number: Equal, OnZero: exitAt + InstrSize}, {Number: unix.SYS_EXIT_GROUP, Args: [6]uint64{1}}}
