@@ -54,7 +54,9 @@ func (e *Engine) Admit(job sandbar.Job) (*Execution, error) {
 		return nil, err
 	}
 	x := &Execution{e: e, id: sandbar.NewID(), plan: p, job: job, stdin: job.Stdin, canceller: newCanceller(), admitted: time.Now()}
-	x.ready = e.takeReady(p.language.Name, p.spec)
+	if !e.prefersOneShot(&p) {
+		x.ready = e.takeReady(p.language.Name, p.spec)
+	}
 	if err := x.enter(); err != nil {
 		return nil, err
 	}
@@ -226,7 +228,7 @@ func (x *Execution) run(sink Sink) (sandbar.Result, error) {
 		return r, err
 	}
 	x.e.fillEnforced(x.plan.spec, &r)
-	if r.Outcome == sandbar.Exited {
+	if r.Outcome == sandbar.Exited && !l.single {
 		x.e.removeLater(&once, l, x.ticket)
 	}
 	return r, nil
@@ -234,10 +236,12 @@ func (x *Execution) run(sink Sink) (sandbar.Result, error) {
 
 // launched is a sandbox and the program that runs in it.
 type launched struct {
-	id    sandbar.ID
-	sb    driver.Sandbox
-	proc  driver.Process
-	began time.Time
+	id sandbar.ID
+	sb removable
+	// single: sb is a driver.Single, whose removal is cheap and makes the next one cheap.
+	single bool
+	proc   driver.Process
+	began  time.Time
 }
 
 // launch makes the sandbox and starts the program. On error it discards the sandbox, if there is
@@ -264,6 +268,8 @@ func (x *Execution) build(ctx context.Context, l *launched, out *limitedWriter) 
 		if done, err := x.useReady(ctx, r, l, out); done {
 			return err
 		}
+	} else if done, err := x.runOnce(ctx, l, out); done {
+		return err
 	}
 	return x.buildCold(ctx, l, out)
 }
@@ -271,15 +277,23 @@ func (x *Execution) build(ctx context.Context, l *launched, out *limitedWriter) 
 // buildCold makes a new sandbox for this execution and starts the program in it.
 func (x *Execution) buildCold(ctx context.Context, l *launched, out *limitedWriter) (err error) {
 	l.id = x.id
-	if l.sb, err = x.e.create(ctx, x.id, x.plan.spec); err != nil {
+	sb, err := x.e.create(ctx, x.id, x.plan.spec)
+	if err != nil {
 		return err
 	}
-	if err := x.putCode(ctx, l.sb); err != nil {
+	l.sb = sb
+	if err := x.putCode(ctx, sb); err != nil {
 		return err
 	}
-	l.proc, err = l.sb.Start(ctx, x.plan.cmd, driver.Stdio{Stdin: x.stdin,
+	l.proc, err = sb.Start(ctx, x.plan.cmd, driver.Stdio{Stdin: x.stdin,
 		Stdout: out.writer(sandbar.Stdout), Stderr: out.writer(sandbar.Stderr)})
 	l.began = time.Now()
+	return x.startError(err)
+}
+
+// startError returns the error of a program that was not started from its own point of view: what
+// is missing may be the interpreter.
+func (x *Execution) startError(err error) error {
 	if sandbar.CodeOf(err) == sandbar.NotFound && x.plan.language.Name != "" {
 		if _, own := x.plan.spec.Env["PATH"]; !own {
 			x.e.interpreters.note(interpreterKeyOf(x.plan.spec, x.plan.language), false)

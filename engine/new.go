@@ -206,7 +206,7 @@ func (e *Engine) create(ctx context.Context, id sandbar.ID, s sandbar.Spec) (dri
 
 // discard destroys a sandbox in the background and then frees its slot. If sb is nil it only frees
 // the slot.
-func (e *Engine) discard(id sandbar.ID, sb driver.Sandbox, t *ticket) {
+func (e *Engine) discard(id sandbar.ID, sb removable, t *ticket) {
 	if sb == nil {
 		t.leave()
 		return
@@ -250,7 +250,7 @@ func explain(err error, down <-chan struct{}) error {
 }
 
 // deadChan returns the channel that closes when a sandbox dies; nil if its driver has no Watcher.
-func deadChan(sb driver.Sandbox) <-chan struct{} {
+func deadChan(sb any) <-chan struct{} {
 	if w, ok := driver.As[driver.Watcher](sb); ok {
 		return w.Dead()
 	}

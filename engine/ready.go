@@ -128,7 +128,7 @@ func (w sizedInput) Len() int { return w.sized.Len() }
 
 // removeNow removes a sandbox before a fresh one takes its slot. It waits for one attempt and
 // continues in the background, so that both sandboxes exist at once only if that attempt fails.
-func (e *Engine) removeNow(id sandbar.ID, sb driver.Sandbox) {
+func (e *Engine) removeNow(id sandbar.ID, sb removable) {
 	if destroyer(sb)() == nil {
 		return
 	}

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/sandbar-dev/sandbar"
-	"github.com/sandbar-dev/sandbar/driver"
 )
 
 // Removal is retried with a growing delay until it succeeds: a sandbox that still exists uses
@@ -18,9 +17,14 @@ const (
 	errorAttempt = 3
 )
 
+// removable is a sandbox that can be destroyed: a driver.Sandbox or a driver.Single.
+type removable interface {
+	Destroy(ctx context.Context) error
+}
+
 // remove destroys a sandbox. It returns when nothing of it is left, or when Shutdown gives up. It
 // calls tried after the first attempt.
-func (e *Engine) remove(id sandbar.ID, sb driver.Sandbox, tried func()) {
+func (e *Engine) remove(id sandbar.ID, sb removable, tried func()) {
 	began := time.Now()
 	attempt := destroyer(sb)
 	pause := firstPause
@@ -47,7 +51,7 @@ func (e *Engine) remove(id sandbar.ID, sb driver.Sandbox, tried func()) {
 // destroyer returns a function that makes one attempt to destroy sb. An attempt has a time limit
 // and no caller that could cancel it. It fails while an earlier attempt has not returned, so that a
 // driver that hangs costs one goroutine.
-func destroyer(sb driver.Sandbox) func() error {
+func destroyer(sb removable) func() error {
 	busy := make(chan struct{}, 1)
 	return func() error {
 		_, err := bounded(destroyTimeout, nil, func(ctx context.Context) (struct{}, error) {

@@ -126,6 +126,9 @@ func (e *Engine) newPool(t Template) (*pool, error) {
 		name += "@" + spec.Image
 	}
 	t.Imports = slices.Clone(t.Imports)
+	if l.Name != "" && e.prefersOneShot(&plan{language: l, spec: spec}) {
+		t.Min, t.Max = 0, 0 // no request takes one
+	}
 	return &pool{name: name, key: keyOf(l.Name, spec), spec: templateSpec(spec), language: l, cfg: t, cost: assumedCost, stats: &TemplateStats{}}, nil
 }
 

@@ -78,6 +78,10 @@ const ModeMonitor = "monitor"
 // SIGTERM.
 const ModeTemplate = "template"
 
+// ModeSlot is a mode of wire.Spawn only: the spawner starts a slot (package slot) in place of an
+// agent. Its descriptors are the slot's socket, its memory and, optionally, a version 2 cgroup.
+const ModeSlot = "slot"
+
 // Descriptors of ModeTemplate.
 const (
 	// PlanFD holds the encoded wire.Launch, NamespaceFD is the first of the namespaces to enter.

@@ -160,7 +160,7 @@ func (a *agent) confineLauncher() (step string, err error) {
 	}
 	// Programs inherit the slack. An agent that the spawner did not start has this value already;
 	// gVisor has no timer slack (EINVAL).
-	if err := unix.Prctl(unix.PR_SET_TIMERSLACK, defaultTimerSlack, 0, 0, 0); err != nil && err != unix.EINVAL {
+	if err := unix.Prctl(unix.PR_SET_TIMERSLACK, ProgramTimerSlack, 0, 0, 0); err != nil && err != unix.EINVAL {
 		return "set the timer slack", err
 	}
 	if a.mitigate {
@@ -226,7 +226,7 @@ func (a *agent) fork(r startRequest) (wire.Failure, error) {
 	if err != nil {
 		return wire.FailDir, err
 	}
-	env := mergeEnv(a.env, r.start.Env)
+	env := MergeEnv(a.env, r.start.Env)
 	path, err := lookPath(r.start.Args[0], dir, env)
 	if err != nil {
 		return wire.FailExec, err
@@ -325,8 +325,8 @@ func (a *agent) workDir(dir string) (string, error) {
 	return dir, unix.Close(fd)
 }
 
-// mergeEnv joins two environments. The last value of a name wins.
-func mergeEnv(base, more []string) []string {
+// MergeEnv joins two environments. The last value of a name wins.
+func MergeEnv(base, more []string) []string {
 	at := make(map[string]int, len(base)+len(more))
 	var env []string
 	for _, list := range [...][]string{base, more} {
@@ -343,14 +343,15 @@ func mergeEnv(base, more []string) []string {
 	return env
 }
 
-const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+// DefaultPath is the PATH of a program whose environment has none.
+const DefaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 // lookPath finds a program in the PATH of its environment, as a shell does.
 func lookPath(name, dir string, env []string) (string, error) {
 	if strings.IndexByte(name, '/') >= 0 {
 		return name, refuseMagicLink(name, dir)
 	}
-	path := defaultPath
+	path := DefaultPath
 	for _, kv := range env {
 		if v, ok := strings.CutPrefix(kv, "PATH="); ok {
 			path = v

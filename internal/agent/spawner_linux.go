@@ -66,12 +66,12 @@ func offMainThread(f func() error) error {
 
 // agentTimerSlack is the timer slack of an agent in nanoseconds. The Go runtime's monitor thread
 // wakes every 20 µs while the agent is busy; with the default slack of 50 µs these wakeups are 5 %
-// of the cost of a sandbox. The launcher restores defaultTimerSlack for programs, see
+// of the cost of a sandbox. The launcher restores ProgramTimerSlack for programs, see
 // confineLauncher.
-const (
-	agentTimerSlack   = 250_000
-	defaultTimerSlack = 50_000
-)
+const agentTimerSlack = 250_000
+
+// ProgramTimerSlack is the timer slack of programs in nanoseconds, the kernel's default.
+const ProgramTimerSlack = 50_000
 
 func (s *spawner) serve() error {
 	// Every thread of an agent inherits the slack from the thread that forks it (prctl(2),
@@ -99,15 +99,11 @@ func (s *spawner) onSpawn(f wire.Frame) error {
 	if f.Type != wire.TypeSpawn || r.Decode(f.Payload) != nil || !spawnable(r.Mode) || len(r.Enter) != len(r.Leave) {
 		return unix.EPROTO
 	}
-	attr := &syscall.SysProcAttr{}
-	switch len(f.FDs) {
-	case 1:
-	case 2:
-		attr.UseCgroupFD, attr.CgroupFD = true, f.FDs[1]
-	default:
-		return unix.EPROTO
+	start := s.start
+	if r.Mode == ModeSlot {
+		start = s.startSlot
 	}
-	agent, step, err := s.start(&r, attr, f.FDs[0])
+	agent, step, err := start(&r, f.FDs)
 	if agent.pidfd >= 0 {
 		defer unix.Close(agent.pidfd)
 	}
@@ -131,7 +127,7 @@ func (s *spawner) onSpawn(f wire.Frame) error {
 
 // spawnable reports whether a spawner starts processes of a mode.
 func spawnable(mode string) bool {
-	return mode == ModeSocket || mode == ModeStream || mode == ModeStage || mode == ModeMonitor
+	return mode == ModeSocket || mode == ModeStream || mode == ModeStage || mode == ModeMonitor || mode == ModeSlot
 }
 
 // stepLeave is the step whose failure makes the thread unusable.
@@ -140,8 +136,24 @@ const stepLeave = "leave the control group"
 // spawned is a running agent.
 type spawned struct{ pid, pidfd int }
 
-// start forks an agent whose first instruction runs in its cgroups.
-func (s *spawner) start(r *wire.Spawn, attr *syscall.SysProcAttr, socket int) (agent spawned, step string, err error) {
+// start forks an agent. fds are its connection and, optionally, a version 2 cgroup.
+func (s *spawner) start(r *wire.Spawn, fds []int) (agent spawned, step string, err error) {
+	attr := &syscall.SysProcAttr{}
+	switch len(fds) {
+	case 1:
+	case 2:
+		attr.UseCgroupFD, attr.CgroupFD = true, fds[1]
+	default:
+		return spawned{pidfd: -1}, "start the agent", unix.EINVAL
+	}
+	return s.inGroups(r, func() (spawned, string, error) {
+		agent, err := s.fork(r, attr, fds[0])
+		return agent, "start the agent", err
+	})
+}
+
+// inGroups calls start, whose process has its first instruction in the cgroups of r.
+func (s *spawner) inGroups(r *wire.Spawn, start func() (spawned, string, error)) (agent spawned, step string, err error) {
 	agent.pidfd = -1
 	entered := 0
 	for _, file := range r.Enter {
@@ -152,8 +164,7 @@ func (s *spawner) start(r *wire.Spawn, attr *syscall.SysProcAttr, socket int) (a
 		entered++
 	}
 	if err == nil {
-		agent, err = s.fork(r, attr, socket)
-		step = "start the agent"
+		agent, step, err = start()
 	}
 	for _, file := range r.Leave[:entered] {
 		if lerr := s.leaveGroup(file); lerr != nil {

@@ -69,23 +69,32 @@ func installFilter(program []byte, flags uintptr) error {
 	return orNil(e)
 }
 
-// landlockRuleset creates a ruleset with the rights of l that this kernel knows, and returns its
-// descriptor, or -1 if the kernel has no usable Landlock.
-func landlockRuleset(l *wire.Landlock) (int, error) {
+// LandlockAttr returns the attributes of a ruleset with the rights of l that this kernel knows, and
+// the size of the attributes that it knows. It reports false if the kernel has no usable Landlock.
+func LandlockAttr(l *wire.Landlock) (attr unix.LandlockRulesetAttr, size uintptr, ok bool) {
 	abi, _, e := syscall.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
 	if e != 0 || abi < landlockReferABI || l.HandledFS == 0 {
 		// Landlock is the second layer and optional; "sandbar doctor" reports its absence. ABI 1
 		// cannot allow a rename between directories (LANDLOCK_ACCESS_FS_REFER), so it counts as
 		// absent.
-		return -1, nil
+		return attr, 0, false
 	}
-	known := landlockKnown(int(abi))
-	attr := unix.LandlockRulesetAttr{Handled_access_fs: l.HandledFS & known}
+	attr.Handled_access_fs = l.HandledFS & landlockKnown(int(abi))
 	// the kernel refuses a larger struct than it knows
-	size := unsafe.Offsetof(attr.Handled_access_net)
+	size = unsafe.Offsetof(attr.Handled_access_net)
 	if abi >= landlockScopedABI {
 		attr.Scoped = l.Scoped
 		size = unsafe.Offsetof(attr.Scoped) + unsafe.Sizeof(attr.Scoped)
+	}
+	return attr, size, true
+}
+
+// landlockRuleset creates a ruleset with the rights of l that this kernel knows, and returns its
+// descriptor, or -1 if the kernel has no usable Landlock.
+func landlockRuleset(l *wire.Landlock) (int, error) {
+	attr, size, ok := LandlockAttr(l)
+	if !ok {
+		return -1, nil
 	}
 	fd, _, e := syscall.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&attr)), size, 0)
 	if e != 0 {
@@ -128,8 +137,8 @@ func landlockKnown(abi int) uint64 {
 	return known
 }
 
-// landlockFile has the rights that the kernel accepts for a file that is not a directory.
-const landlockFile = unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_WRITE_FILE |
+// LandlockFile has the rights that the kernel accepts for a file that is not a directory.
+const LandlockFile = unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_WRITE_FILE |
 	unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_TRUNCATE | unix.LANDLOCK_ACCESS_FS_IOCTL_DEV
 
 func landlockAdd(ruleset int, path string, access uint64) error {
@@ -143,7 +152,7 @@ func landlockAdd(ruleset int, path string, access uint64) error {
 		return err
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
-		access &= landlockFile
+		access &= LandlockFile
 	}
 	if access == 0 {
 		return nil

@@ -45,6 +45,9 @@ func tagLimitName(resource uint32) string {
 	return ""
 }
 
+// FirstTag returns the first tag of a sandbox whose hard limit of the resource is most.
+func FirstTag(most uint64) uint64 { return min(most, maxTag) }
+
 // newProcessTags starts counting at this process's hard limit, or at maxTag if that is lower.
 func newProcessTags(resource uint32) (*processTags, error) {
 	if tagLimitName(resource) == "" {
@@ -54,7 +57,7 @@ func newProcessTags(resource uint32) (*processTags, error) {
 	if err := unix.Prlimit(0, int(resource), nil, &now); err != nil {
 		return nil, err
 	}
-	first := min(now.Max, maxTag)
+	first := FirstTag(now.Max)
 	if first < minTags {
 		return nil, unix.ERANGE
 	}

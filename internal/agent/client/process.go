@@ -343,10 +343,16 @@ func (s *Sandbox) onExited(f wire.Frame) error {
 	if p == nil {
 		return errViolation
 	}
+	p.exited(&e)
+	return nil
+}
+
+// exited ends a process that has exited.
+func (p *process) exited(e *wire.Exited) {
 	r := sandbar.Result{
 		Duration: time.Since(p.started), CPUTime: time.Duration(min(e.CPU, math.MaxInt64/1000)) * time.Microsecond,
 		PeakMemory: int64(min(e.MaxRSS, maxMemory)), Signal: int(e.Signal), ExitCode: int(e.Code),
-		Outcome: sandbar.Exited, Enforced: s.opt.Enforced,
+		Outcome: sandbar.Exited, Enforced: p.sandbox.opt.Enforced,
 	}
 	if e.Signal != 0 {
 		r.Outcome, r.ExitCode = sandbar.Signaled, 0
@@ -355,7 +361,6 @@ func (s *Sandbox) onExited(f wire.Frame) error {
 		r.OOMKills = 1
 	}
 	p.end(r)
-	return nil
 }
 
 // account adds the kernel's counters of the whole sandbox.

@@ -25,6 +25,7 @@ func Factory(binary []byte) driver.Factory {
 		Summary: "Linux namespaces, with this machine's own programs; nothing to install",
 		Options: map[string]string{
 			optionPaths: "colon-separated directories of this machine that sandboxes see read-only, besides /usr, /bin and /lib*, such as /opt with interpreters",
+			optionReuse: "what the sandboxes of single programs share in succession: slots (an id range, a user namespace and control groups, which programs cannot write to), or none; default: none",
 		},
 		New: func(h driver.Host) (driver.Driver, error) { return New(h, binary) },
 	}
@@ -38,6 +39,8 @@ type Driver struct {
 	machineCode bool   // python.Config.MachineCode of templates; false in a test only
 	layout      hostenv.Layout
 	net         network
+	reuse       bool // optionReuse is "slots"
+	slots       slots
 }
 
 var (
@@ -49,16 +52,16 @@ var (
 // New opens the driver. binary is as for Factory. Unsupported: this host lacks a requirement; the
 // error's Fix says how to provide it. Invalid: an option is malformed.
 func New(h driver.Host, binary []byte) (*Driver, error) {
-	extra, err := parseOptions(h.Options)
+	o, err := parseOptions(h.Options)
 	if err != nil {
 		return nil, err
 	}
 	if err := hostenv.Probe(Name); err != nil {
 		return nil, err
 	}
-	d := &Driver{Base: sandboxes.New(h), mode: agent.ModeSocket, machineCode: true}
+	d := &Driver{Base: sandboxes.New(h), mode: agent.ModeSocket, machineCode: true, reuse: o.slots}
 	d.cookies = d.Mitigate && coreScheduling()
-	if d.layout, err = hostenv.ReadLayout(extra); err != nil {
+	if d.layout, err = hostenv.ReadLayout(o.extra); err != nil {
 		return nil, err
 	}
 	if err := d.open(h, binary); err != nil {
@@ -81,6 +84,9 @@ func (d *Driver) open(h driver.Host, binary []byte) (err error) {
 			d.Facts.Notes = append(d.Facts.Notes, note)
 		}
 	}
+	if d.reuse && !d.hasSlots() {
+		d.Facts.Notes = append(d.Facts.Notes, "the option reuse: slots has no effect here: it needs root with id ranges, and control groups of version 1 for memory, processors and processes")
+	}
 	if err = d.Compile(policy.TagLocks); err != nil {
 		return err
 	}
@@ -95,6 +101,7 @@ func (d *Driver) Close() error {
 	if !d.Registry.Shut() {
 		return nil
 	}
+	d.closeSlots()
 	return d.release()
 }
 

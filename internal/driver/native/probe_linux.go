@@ -5,19 +5,45 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/linux/hostenv"
 )
 
-// optionPaths is the option with additional host directories for sandboxes.
-const optionPaths = "paths"
+// The driver's options.
+const (
+	optionPaths = "paths" // additional directories of the host for sandboxes
+	optionReuse = "reuse" // what sandboxes of single programs share in succession
+)
+
+// options are the parsed options of the driver.
+type options struct {
+	extra []string
+	slots bool
+}
 
 // parseOptions parses the driver's options. Invalid: one is unknown or malformed.
-func parseOptions(options map[string]string) (extra []string, err error) {
-	for k, v := range options {
-		if k != optionPaths {
-			return nil, &sandbar.Error{Code: sandbar.Invalid, Field: "drivers.native." + k,
-				Message: "the native driver has no option " + sandbar.Quote(k, 40) + "; it has: " + optionPaths}
+func parseOptions(given map[string]string) (o options, err error) {
+	for k, v := range given {
+		switch k {
+		case optionPaths:
+			o.extra, err = hostenv.ParsePaths(v)
+		case optionReuse:
+			o.slots, err = parseReuse(v)
+		default:
+			err = &sandbar.Error{Code: sandbar.Invalid, Field: "drivers.native." + k,
+				Message: "the native driver has no option " + sandbar.Quote(k, 40) + "; it has: " + optionPaths + ", " + optionReuse}
 		}
-		if extra, err = hostenv.ParsePaths(v); err != nil {
-			return nil, err
+		if err != nil {
+			return options{}, err
 		}
 	}
-	return extra, nil
+	return o, nil
+}
+
+// parseReuse parses the option optionReuse.
+func parseReuse(value string) (slots bool, err error) {
+	switch value {
+	case "none":
+		return false, nil
+	case "slots":
+		return true, nil
+	}
+	return false, &sandbar.Error{Code: sandbar.Invalid, Field: "drivers.native." + optionReuse,
+		Message: "unknown value " + sandbar.Quote(value, 40) + "; allowed: \"none\" and \"slots\""}
 }

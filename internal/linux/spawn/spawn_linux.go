@@ -177,9 +177,13 @@ func (s *Spawner) Template(g *cgroup.Group, files []*os.File) (p *os.Process, er
 }
 
 // Start starts an agent with socket as its connection. If g is not nil, the agent is in that cgroup
-// from its first instruction. The caller closes socket.
-func (s *Spawner) Start(r *wire.Spawn, g *cgroup.Group, socket *os.File) (*Child, error) {
+// from its first instruction. A slot (agent.ModeSlot) gets its memory, too. The caller closes the
+// files.
+func (s *Spawner) Start(r *wire.Spawn, g *cgroup.Group, socket *os.File, memory ...*os.File) (*Child, error) {
 	fds := []int{int(socket.Fd())}
+	for _, f := range memory {
+		fds = append(fds, int(f.Fd()))
+	}
 	if g != nil {
 		fd, err := g.FD()
 		if err != nil {

@@ -64,6 +64,9 @@ type kind struct {
 	readsAtStart func(name string) bool
 }
 
+// StartsFast reports whether an interpreter of a language starts in about a millisecond.
+func StartsFast(language string) bool { return kinds()[language].blocks }
+
 // kinds returns the languages whose interpreters can be started before their program.
 func kinds() map[string]kind {
 	return map[string]kind{

@@ -1,0 +1,35 @@
+package driver
+
+import (
+	"context"
+
+	"github.com/sandbar-dev/sandbar"
+)
+
+// OneShotter is an optional interface of a Driver that makes a sandbox for a single program with
+// less work than Create. The sandbox has all properties of one from Create, and runs this one
+// program.
+type OneShotter interface {
+	// TakesOneShots reports whether RunOnce takes programs of a Spec without unset fields, except
+	// for unusual ones.
+	TakesOneShots(s sandbar.Spec) bool
+	// RunOnce makes a sandbox as Driver.Create does and starts its program as Sandbox.Start does.
+	// Unsupported: only Create can make such a sandbox or start such a program. After any error no
+	// part of the program has run, std.Stdin has not been read, and no part of the sandbox remains.
+	RunOnce(ctx context.Context, id sandbar.ID, s sandbar.Spec, o OneShot, std Stdio) (Single, Process, error)
+}
+
+// OneShot is the program of a RunOnce.
+type OneShot struct {
+	Cmd sandbar.Cmd
+	// File, if not "", is the absolute path of a file that is written before the program starts, as
+	// WriteFile does, with the content Code.
+	File, Code string
+}
+
+// Single is a sandbox that was made for one program. Its methods may be called concurrently.
+type Single interface {
+	Watcher
+	// Destroy is Sandbox.Destroy.
+	Destroy(ctx context.Context) error
+}

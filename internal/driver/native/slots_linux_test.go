@@ -1,0 +1,588 @@
+package native
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/driver"
+	"github.com/sandbar-dev/sandbar/driver/drivertest/escape"
+	"github.com/sandbar-dev/sandbar/internal/test/testenv"
+)
+
+// slotDriver returns a driver with slots.
+func slotDriver(t testing.TB) *Driver {
+	t.Helper()
+	testenv.Need(t, testenv.Root, testenv.UserNS)
+	d := newDriver(t)
+	d.reuse = true
+	if !d.TakesOneShots(spec(d)) {
+		t.Fatal("this host has no slots")
+	}
+	return d
+}
+
+// ended is the end of a program.
+type ended struct {
+	sandbar.Result
+	out, err string
+}
+
+// once runs a shell program in a slot.
+func once(t testing.TB, d *Driver, s sandbar.Spec, o driver.OneShot) ended {
+	t.Helper()
+	e, err := tryOnce(t.Context(), d, s, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+func tryOnce(ctx context.Context, d *Driver, s sandbar.Spec, o driver.OneShot) (ended, error) {
+	var out, errOut bytes.Buffer
+	sb, p, err := d.RunOnce(ctx, sandbar.NewID(), s, o, driver.Stdio{Stdout: &out, Stderr: &errOut})
+	if err != nil {
+		return ended{}, err
+	}
+	r, err := p.Wait()
+	return ended{r, out.String(), errOut.String()}, errors.Join(err, sb.Destroy(context.WithoutCancel(ctx)))
+}
+
+func shellOnce(code string, args ...string) driver.OneShot {
+	return driver.OneShot{Cmd: sandbar.Cmd{Args: append([]string{"sh", "main.sh"}, args...)}, File: sandbar.DefaultDir + "/main.sh", Code: code}
+}
+
+// look prints what a program sees of its sandbox, and what it may do there.
+const look = `
+run() { echo "== $*"; "$@" 2>&1; echo "= $?"; }
+run id
+run umask
+run pwd
+run env
+run hostname
+echo == status; grep -v -E '^(Pid|PPid|NSpid|NSpgid|NStgid|NSsid|Tgid|Vm|Rss|Hugetlb|Threads|voluntary|nonvoluntary|Cpus|Mems|Sig|Shd|FDSize|State|Name|Seccomp_filters|untag|x86_Thread)' /proc/self/status
+echo == limits; grep -v 'Max file locks' /proc/self/limits
+for f in oom_score_adj timerslack_ns cgroup loginuid sessionid uid_map gid_map setgroups coredump_filter personality autogroup; do echo "== $f"; cat /proc/self/$f 2>&1; done
+for f in /proc/sys/user/*; do echo "$f $(cat $f)"; done
+cat /proc/sys/kernel/hostname /proc/sys/kernel/core_pattern /proc/net/dev | sed 's/[0-9][0-9 ]*$//'
+echo == roots; ls -laR / --ignore=proc --ignore=usr --ignore='[0-9]*' 2>&1 | sed -E 's/ +[A-Z][a-z]{2} +[0-9]+ +[0-9:]+ / DATE /; s/^total .*/total/; s/^(d[^ ]+ +[0-9]+ +[^ ]+ +[^ ]+) +[0-9]+ /\1 SIZE /'
+echo == proc; ls -la /proc 2>&1 | grep -v ' [0-9]*$' | sed -E 's/ +[A-Z][a-z]{2} +[0-9]+ +[0-9:]+ / DATE /; s/^(d[^ ]+) +[0-9]+ /\1 N /;s/ [0-9]+ DATE/ SIZE DATE/' | grep -v -E ' (self|thread-self|\.|\.\.)($| ->)'
+ls -la /usr/local /usr/local/* 2>&1 | sed -E 's/ +[A-Z][a-z]{2} +[0-9]+ +[0-9:]+ / DATE /; s/^total .*//'
+echo == files; for f in passwd group hosts hostname nsswitch.conf resolv.conf; do cat /etc/$f; done
+wc -c /etc/machine-id /proc/sys/kernel/random/boot_id
+for f in /proc/*; do case $f in /proc/[0-9]*) ;; *) [ -f $f ] && printf '%s ' $f && head -c 20 $f 2>&1 | wc -c;; esac; done
+echo == mounts; cut -d' ' -f2-4 /proc/self/mounts | sed -E 's/,(size|nr_inodes|mode|uid|gid)=[^, ]*//g; s/\/tmp\/new/\/tmp/g' | grep -v '^/etc/machine-id' | sort
+df -k --output=target,avail / /home/user /tmp /dev/shm
+df --output=target,iavail / /home/user
+echo == tries
+for f in /etc/passwd /etc/machine-id /usr/bin/x /dev/x /dev/null /proc/self/oom_score_adj /proc/sys/kernel/hostname /x /home/user/x /tmp/x /usr/local/bin/x /run/x /var/x /opt/x /dev/shm/x; do (echo 1 >$f) 2>&1 && echo "$f ok"; done
+run ls /proc/1/fd
+run cat /proc/1/environ
+run cat /proc/1/comm
+run kill -9 1
+run mount -t tmpfs x /tmp
+run umount /proc
+run unshare -U true
+run unshare -n true
+run ln -s a /tmp/link
+run mknod /tmp/n c 1 3
+run mkfifo /tmp/f
+run ulimit -n 100000
+run nice -n -5 true
+run chrt -f 1 true
+run su -c true
+run touch /proc/x
+run rm -rf /etc /dev/null /home/user
+run mv /dev /dev2
+ls -l /proc/self/fd | sed -E 's/.*[0-9:]+ ([0-9]+ ->) ([a-z/]+).*/\1 \2/'
+`
+
+// A program finds the same in a sandbox of a slot as in one with an agent.
+func TestSlotEqualsAgent(t *testing.T) {
+	d := slotDriver(t)
+	s := spec(d)
+	s.Env = map[string]string{"FROM_SPEC": "1", "LANG": "C"}
+	cmd := sandbar.Cmd{Args: []string{"sh", "main.sh", "a b"}, Env: map[string]string{"FROM_CMD": "2"}, Dir: "/tmp"}
+	cmd.Args[1] = sandbar.DefaultDir + "/main.sh"
+
+	sb := create(t, d, s)
+	if err := driver.WriteFile(t.Context(), sb.FS(), sandbar.DefaultDir+"/main.sh", []byte(look)); err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	p, err := sb.Start(t.Context(), cmd, driver.Stdio{Stdout: &out, Stderr: &out})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 2 { // the second sandbox of the slot is like the first
+		got := once(t, d, s, driver.OneShot{Cmd: cmd, File: sandbar.DefaultDir + "/main.sh", Code: look})
+		if diff := cmp.Diff(strings.Split(varying(out.String()), "\n"), strings.Split(varying(got.out+got.err), "\n")); diff != "" {
+			t.Errorf("sandbox %d: with an agent (-), of a slot (+):\n%s", i, diff)
+		}
+	}
+}
+
+// varying replaces what differs in each sandbox.
+func varying(out string) string {
+	out = regexp.MustCompile(`main\.sh: [0-9]+:|/autogroup-[0-9]+|         0 [0-9]{10}`).ReplaceAllString(out, "X")
+	// The machine id and the file that masks others are unlinked in a slot.
+	out = regexp.MustCompile(`(?m)^(-rw-r--r--)  ? ?[01] (root +root .*)$`).ReplaceAllString(out, "$1 $2")
+	lines := strings.Split(out, "\n")
+	if i := slices.Index(lines, "== env"); i >= 0 {
+		if j := slices.Index(lines[i:], "= 0"); j > 0 {
+			slices.Sort(lines[i+1 : i+j])
+		}
+	}
+	return strings.Join(lines, "\n")
+}
+
+// A program of a slot finds no trace of the one before.
+func TestSlotStrangers(t *testing.T) {
+	d := slotDriver(t)
+	s := spec(d)
+	const leave = `
+exec 2>/dev/null
+for d in / /tmp /home/user /dev/shm /run /var /opt /srv /usr/local /usr/local/bin /usr/local/etc; do echo trace >$d/trace; done
+chmod 700 /tmp /opt; touch -d '1 Jan 1990' /home/user; mkfifo /tmp/fifo
+python3 - <<'END'
+import ctypes, os, socket
+libc = ctypes.CDLL(None)
+for i in range(3):
+    libc.shmget(7, 4096, 0o1666); libc.semget(7, 1, 0o1666); libc.msgget(7, 0o1666)
+rt = ctypes.CDLL("librt.so.1")
+rt.mq_open(b"/trace", os.O_CREAT | os.O_RDWR, 0o666, None)
+for port in 7, 7777:
+    try:
+        a = socket.socket(); a.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1); a.bind(("127.0.0.1", port + 1024)); a.listen()
+        b = socket.create_connection(("127.0.0.1", port + 1024)); c, _ = a.accept(); b.close(); c.close()
+    except OSError: pass
+u = socket.socket(socket.AF_UNIX); u.bind("\0trace"); u.listen()
+try: socket.create_connection(("192.0.2.1", 9))
+except OSError: pass
+f = libc.inotify_init1(0)
+for i in range(30): libc.inotify_add_watch(f, b"/tmp", 2 << i % 8)
+END
+ulimit -n 7; umask 077; cat /dev/zero | head -c 1000000 >/tmp/big
+for i in 1 2 3 4 5 6 7; do sleep 0 & done; wait
+`
+	const find = `
+ls -laR / --ignore=proc --ignore=usr | grep -e trace -e fifo -e big
+stat -c '%n %a %Y' /tmp /opt /home/user | grep -e ' 700 ' -e ' 63115'
+grep -v '^ *key' /proc/sysvipc/* | grep -c .
+ls -a /usr/local /usr/local/bin /usr/local/etc | grep trace
+sed 1d /proc/net/tcp; grep trace /proc/net/unix
+cat /proc/net/snmp /proc/net/netstat /proc/net/dev /proc/net/ip6_flowlabel
+sed -E 's/ (alloc|mem) [0-9]+//g' /proc/net/sockstat /proc/net/sockstat6
+ulimit -n; umask; echo $$; cat /proc/sys/kernel/ns_last_pid 2>/dev/null
+`
+	first := once(t, d, s, shellOnce(find))
+	inode := d.slots.idle[0]
+	if e := once(t, d, s, shellOnce(leave)); e.ExitCode != 0 {
+		t.Fatalf("%+v: %s", e.Result, e.err)
+	}
+	second := once(t, d, s, shellOnce(find))
+	if len(d.slots.idle) != 1 || d.slots.idle[0] != inode {
+		t.Fatal("the slot was not used again")
+	}
+	if diff := cmp.Diff(strings.Split(first.out, "\n"), strings.Split(second.out, "\n")); diff != "" {
+		t.Errorf("before another program (-), after it (+):\n%s", diff)
+	}
+	if second.PeakMemory > 4<<20 {
+		t.Errorf("a peak of %d bytes", second.PeakMemory)
+	}
+}
+
+// Every sandbox of a slot has ids of its own.
+func TestSlotNewIDs(t *testing.T) {
+	d := slotDriver(t)
+	const ids = "cat /etc/machine-id /proc/sys/kernel/random/boot_id"
+	first, second := once(t, d, spec(d), shellOnce(ids)), once(t, d, spec(d), shellOnce(ids))
+	if first.out == second.out || len(first.out) != 33+37 {
+		t.Errorf("%q, then %q", first.out, second.out)
+	}
+}
+
+// The error of a program that does not start is that of a sandbox with an agent.
+func TestSlotErrors(t *testing.T) {
+	d := slotDriver(t)
+	s := spec(d)
+	long := strings.Repeat("x", 200<<10)
+	for name, o := range map[string]driver.OneShot{
+		"no program":        {Cmd: sandbar.Cmd{Args: []string{"nothing"}}},
+		"no path":           {Cmd: sandbar.Cmd{Args: []string{"/nothing"}}},
+		"no directory":      {Cmd: sandbar.Cmd{Args: []string{"true"}, Dir: "/nothing"}},
+		"a file as one":     {Cmd: sandbar.Cmd{Args: []string{"true"}, Dir: "/etc/passwd"}},
+		"a directory":       {Cmd: sandbar.Cmd{Args: []string{"/usr"}}},
+		"not executable":    {Cmd: sandbar.Cmd{Args: []string{"/etc/passwd"}}},
+		"no format":         {Cmd: sandbar.Cmd{Args: []string{"/proc/self/environ"}}},
+		"the agent":         {Cmd: sandbar.Cmd{Args: []string{"/proc/self/exe"}}},
+		"a magic directory": {Cmd: sandbar.Cmd{Args: []string{"true"}, Dir: "/proc/self/root"}},
+		"too long":          {Cmd: sandbar.Cmd{Args: []string{"true", long}}},
+		"a NUL":             {Cmd: sandbar.Cmd{Args: []string{"a\x00"}}},
+		"nothing":           {},
+	} {
+		_, got := tryOnce(t.Context(), d, s, o)
+		sb := create(t, d, s)
+		_, want := sb.Start(t.Context(), o.Cmd, driver.Stdio{})
+		if sandbar.CodeOf(got) != sandbar.CodeOf(want) || got == nil {
+			t.Errorf("%s: %v, with an agent %v", name, got, want)
+		}
+	}
+	s.Limits.Disk = 64 << 10
+	o := shellOnce("echo began\n" + long)
+	if _, err := tryOnce(t.Context(), d, s, o); sandbar.CodeOf(err) != sandbar.NoSpace {
+		t.Errorf("code without room: %v", err)
+	}
+	o = shellOnce(strings.Repeat(long, 5))
+	if _, err := tryOnce(t.Context(), d, spec(d), o); sandbar.CodeOf(err) != sandbar.Unsupported {
+		t.Errorf("too much code: %v", err)
+	}
+}
+
+// Programs have streams, signals, limits and outcomes as with an agent. Nothing remains of them.
+func TestSlotPrograms(t *testing.T) {
+	d := slotDriver(t)
+	s := spec(d)
+	t.Run("input and outputs", func(t *testing.T) {
+		var out, errOut bytes.Buffer
+		sb, p, err := d.RunOnce(t.Context(), sandbar.NewID(), s, shellOnce("cat; echo err >&2; exit 3"), driver.Stdio{Stdin: strings.NewReader("in"), Stdout: &out, Stderr: &errOut})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := p.Wait()
+		if err != nil || r.ExitCode != 3 || r.Outcome != sandbar.Exited || out.String() != "in" || errOut.String() != "err\n" || p.PID() != 2 {
+			t.Errorf("%+v, %v, %q, %q, pid %d", r, err, &out, &errOut, p.PID())
+		}
+		if err := sb.Destroy(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("large output", func(t *testing.T) {
+		if e := once(t, d, s, shellOnce("head -c 3000000 /dev/zero")); len(e.out) != 3000000 || e.StdoutBytes != 3000000 {
+			t.Errorf("%d bytes, %+v", len(e.out), e.Result)
+		}
+	})
+	t.Run("signal", func(t *testing.T) {
+		var out bytes.Buffer
+		sb, p, err := d.RunOnce(t.Context(), sandbar.NewID(), s, shellOnce("sleep 1000"), driver.Stdio{Stdout: &out})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := p.Signal(15); err != nil {
+			t.Error(err)
+		}
+		if r, err := p.Wait(); err != nil || r.Outcome != sandbar.Signaled || r.Signal != 15 {
+			t.Errorf("%+v, %v", r, err)
+		}
+		if err := errors.Join(p.Signal(15), p.KillTree(), sb.Destroy(t.Context()), p.KillTree(), p.Signal(15), sb.Destroy(t.Context())); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("memory", func(t *testing.T) {
+		e := once(t, d, s, driver.OneShot{Cmd: sandbar.Cmd{Args: []string{"python3", "-c", "x = bytearray(1 << 30); x[::4096] = x[::4096]"}}})
+		if e.Outcome != sandbar.OutOfMemory || e.OOMKills == 0 || e.PeakMemory < 100<<20 {
+			t.Errorf("%+v", e.Result)
+		}
+		if e := once(t, d, s, shellOnce("true")); e.OOMKills != 0 || e.PeakMemory > 8<<20 || e.CPUTime > time.Second {
+			t.Errorf("the next program: %+v", e.Result)
+		}
+	})
+	t.Run("processes", func(t *testing.T) {
+		const code = `python3 -c '
+import os
+n = 0
+try:
+    while n < 1000:
+        if os.fork() == 0: os.read(os.pipe()[0], 1)
+        n += 1
+except OSError: pass
+print(n)
+os.kill(-1, 9)'`
+		e := once(t, d, s, shellOnce(code))
+		sb := create(t, d, s)
+		if err := driver.WriteFile(t.Context(), sb.FS(), sandbar.DefaultDir+"/main.sh", []byte(code)); err != nil {
+			t.Fatal(err)
+		}
+		var out bytes.Buffer
+		p, err := sb.Start(t.Context(), sandbar.Cmd{Args: []string{"sh", "main.sh"}}, driver.Stdio{Stdout: &out})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := p.Wait(); err != nil || out.String() != e.out || e.out == "" {
+			t.Errorf("%q processes, with an agent %q, %v", e.out, &out, err)
+		}
+	})
+	t.Run("orphans", func(t *testing.T) {
+		began := time.Now()
+		e := once(t, d, s, shellOnce("setsid sleep 1000 >/dev/null 2>&1 & (sleep 0.05; echo late) & echo early"))
+		if e.out != "early\nlate\n" || time.Since(began) > 20*time.Second {
+			t.Errorf("%q after %v", e.out, time.Since(began))
+		}
+	})
+	t.Run("killed tree", func(t *testing.T) {
+		sb, p, err := d.RunOnce(t.Context(), sandbar.NewID(), s, shellOnce("setsid sleep 1000 & sleep 1000"), driver.Stdio{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := p.KillTree(); err != nil {
+			t.Error(err)
+		}
+		<-sb.Dead()
+		if _, err := p.Wait(); err != nil {
+			t.Error(err)
+		}
+		if err := sb.Destroy(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("destroyed", func(t *testing.T) {
+		sb, p, err := d.RunOnce(t.Context(), sandbar.NewID(), s, shellOnce("trap '' TERM; while :; do :; done"), driver.Stdio{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := sb.Destroy(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if r, err := p.Wait(); err != nil || r.Outcome != sandbar.Lost {
+			t.Errorf("%+v, %v", r, err)
+		}
+	})
+	t.Run("at once", func(t *testing.T) {
+		var wg sync.WaitGroup
+		for i := range 40 {
+			wg.Go(func() {
+				e, err := tryOnce(t.Context(), d, s, shellOnce("echo $1", strconv.Itoa(i)))
+				if err != nil || e.out != strconv.Itoa(i)+"\n" {
+					t.Errorf("%d: %q, %v", i, e.out, err)
+				}
+			})
+		}
+		wg.Wait()
+	})
+	if left := descendants(t, d); len(left) > idleSlots()*2 {
+		t.Errorf("%d processes remain", len(left))
+	}
+	d.closeSlots()
+	for _, dir := range groupDirs(t, d) {
+		t.Errorf("the control group %s remains", dir)
+	}
+}
+
+// groupDirs lists the control groups of the driver's sandboxes.
+func groupDirs(t *testing.T, d *Driver) (dirs []string) {
+	t.Helper()
+	all, err := filepath.Glob("/sys/fs/cgroup/*/*/*" + d.Owner + "*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	more, err := filepath.Glob("/sys/fs/cgroup/*/*/*/*" + d.Owner + "*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return append(all, more...)
+}
+
+// A killed slot, or first process, loses its own program only.
+func TestSlotKilled(t *testing.T) {
+	d := slotDriver(t)
+	s := spec(d)
+	for _, victim := range []string{"slot", "first process"} {
+		sb, p, err := d.RunOnce(t.Context(), sandbar.NewID(), s, shellOnce("sleep 1000"), driver.Stdio{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		x := sb.(*single)
+		pids, err := os.ReadFile(x.slot.Group.Dirs()[0] + "/cgroup.procs")
+		if err != nil {
+			t.Fatal(err)
+		}
+		list := strings.Fields(string(pids))
+		slices.SortFunc(list, func(a, b string) int { return len(a) - len(b) })
+		i := map[string]int{"slot": 0, "first process": 1}[victim]
+		pid, err := strconv.Atoi(list[i])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := unix.Kill(pid, unix.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		if r, err := p.Wait(); err != nil || r.Outcome != sandbar.Lost {
+			t.Errorf("%s killed: %+v, %v", victim, r, err)
+		}
+		<-sb.Dead()
+		if err := sb.Destroy(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if e := once(t, d, s, shellOnce("echo next")); e.out != "next\n" {
+			t.Errorf("after the %s was killed: %q", victim, e.out)
+		}
+	}
+	// An idle slot that was killed is replaced.
+	for _, x := range d.slots.idle {
+		if err := x.Init.Kill(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		x.Init = nil
+	}
+	if _, err := tryOnce(t.Context(), d, s, shellOnce("true")); err != nil && sandbar.CodeOf(err) != sandbar.Unsupported {
+		t.Error(err)
+	}
+	if e := once(t, d, s, shellOnce("echo next")); e.out != "next\n" {
+		t.Errorf("got %q", e.out)
+	}
+}
+
+// Every attack of a program that a sandbox with an agent contains is contained in one of a slot.
+func TestSlotEscapes(t *testing.T) {
+	testenv.Need(t, testenv.Python)
+	d := slotDriver(t)
+	s := spec(d)
+	s.Limits.Inodes = 1 << 16
+	// The first four use files through the agent after their program has run; the others are slow.
+	others := []string{"06-remove-links", "07-chmod-links", "11-special-files", "89-magic-links", "03-swap-race", "12-big-trees", "34-cpu"}
+	for _, c := range escape.Cases() {
+		if c.NeedsOutbound || slices.Contains(others, c.ID) {
+			continue
+		}
+		r := escape.Run(t.Context(), escape.Target{Driver: &onceDriver{d}, Spec: s, Python: "/usr/bin/python3"}, c)
+		if !r.OK() && r.Verdict != escape.NotRun {
+			t.Errorf("%s: %s: %s", c.ID, r.Verdict, r.Evidence)
+		}
+	}
+}
+
+// onceDriver makes sandboxes whose first program runs in a slot, if nothing else was asked of them
+// before.
+type onceDriver struct{ *Driver }
+
+// Unwrap implements driver.Unwrapper.
+func (o *onceDriver) Unwrap() any { return o.Driver }
+
+// Create implements driver.Driver.
+func (o *onceDriver) Create(ctx context.Context, id sandbar.ID, s sandbar.Spec) (driver.Sandbox, error) {
+	if !o.TakesOneShots(s) {
+		return o.Driver.Create(ctx, id, s)
+	}
+	return &onceBox{d: o.Driver, id: id, spec: s}, o.refuse(s)
+}
+
+// onceBox is a sandbox of an onceDriver.
+type onceBox struct {
+	d    *Driver
+	id   sandbar.ID
+	spec sandbar.Spec
+
+	mu     sync.Mutex
+	single driver.Single
+	full   driver.Sandbox
+}
+
+// sandbox returns the sandbox with an agent.
+func (b *onceBox) sandbox(ctx context.Context) (driver.Sandbox, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var err error
+	if b.full == nil {
+		b.full, err = b.d.Create(ctx, sandbar.NewID(), b.spec)
+	}
+	return b.full, err
+}
+
+// Start implements driver.Sandbox.
+func (b *onceBox) Start(ctx context.Context, c sandbar.Cmd, std driver.Stdio) (driver.Process, error) {
+	b.mu.Lock()
+	first := b.full == nil && b.single == nil
+	if first {
+		sb, p, err := b.d.RunOnce(ctx, b.id, b.spec, driver.OneShot{Cmd: c}, std)
+		if sandbar.CodeOf(err) != sandbar.Unsupported {
+			if err == nil {
+				b.single = sb
+			}
+			b.mu.Unlock()
+			return p, err
+		}
+	}
+	b.mu.Unlock()
+	sb, err := b.sandbox(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return sb.Start(ctx, c, std)
+}
+
+// FS implements driver.Sandbox.
+func (b *onceBox) FS() sandbar.FS {
+	sb, err := b.sandbox(context.Background())
+	if err != nil {
+		panic(err)
+	}
+	return sb.FS()
+}
+
+// DialPort implements driver.Dialer.
+func (b *onceBox) DialPort(ctx context.Context, port int) (net.Conn, error) {
+	sb, err := b.sandbox(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return sb.(driver.Dialer).DialPort(ctx, port)
+}
+
+// Destroy implements driver.Sandbox.
+func (b *onceBox) Destroy(ctx context.Context) (err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.single != nil {
+		err = b.single.Destroy(ctx)
+	}
+	if b.full != nil {
+		err = errors.Join(err, b.full.Destroy(ctx))
+	}
+	b.d.dropIdle() // the suite looks for processes and groups that remain
+	return err
+}
+
+// The option reuse has two values.
+func TestReuseOption(t *testing.T) {
+	for value, want := range map[string]bool{"none": false, "slots": true} {
+		if o, err := parseOptions(map[string]string{optionReuse: value}); err != nil || o.slots != want {
+			t.Errorf("%s: %+v, %v", value, o, err)
+		}
+	}
+	for _, bad := range []map[string]string{{optionReuse: "all"}, {optionReuse: ""}, {"other": "x"}} {
+		if _, err := parseOptions(bad); sandbar.CodeOf(err) != sandbar.Invalid {
+			t.Errorf("%v: %v", bad, err)
+		}
+	}
+}
+
+// A driver whose slots fail goes on with agents.
+func TestSlotsThatFail(t *testing.T) {
+	d := slotDriver(t)
+	d.Filter = []byte{1, 2, 3, 4, 5, 6, 7, 8} // the kernel refuses this filter
+	for range slotFailures {
+		if _, err := tryOnce(t.Context(), d, spec(d), shellOnce("true")); sandbar.CodeOf(err) != sandbar.Unsupported {
+			t.Errorf("got %v", err)
+		}
+	}
+	if d.TakesOneShots(spec(d)) {
+		t.Error("it still makes slots")
+	}
+}
