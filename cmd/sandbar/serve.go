@@ -22,6 +22,7 @@ import (
 	"github.com/sandbar-dev/sandbar/driver"
 	"github.com/sandbar-dev/sandbar/engine"
 	"github.com/sandbar-dev/sandbar/internal/cli"
+	"github.com/sandbar-dev/sandbar/internal/process/cachedir"
 	"github.com/sandbar-dev/sandbar/internal/process/prespawn"
 	"github.com/sandbar-dev/sandbar/internal/protocol/control"
 	"github.com/sandbar-dev/sandbar/internal/protocol/executor"
@@ -29,7 +30,6 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/server/config"
 	"github.com/sandbar-dev/sandbar/internal/server/httpd"
 	"github.com/sandbar-dev/sandbar/internal/server/platform"
-	"github.com/sandbar-dev/sandbar/internal/wasm/cachedir"
 )
 
 var serveSettings = []setting{
