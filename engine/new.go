@@ -63,7 +63,7 @@ func New(c Config) (*Engine, error) {
 		giveUp: make(chan struct{}), shutdownDone: make(chan struct{}),
 		executions: map[*Execution]struct{}{}, sandboxes: map[sandbar.ID]*Sandbox{},
 	}
-	if e.paused, err = openPaused(c.PausedDir, c.MaxPaused, c.MaxPausedBytes); err != nil {
+	if e.paused, err = openPaused(c); err != nil {
 		return nil, err
 	}
 	e.queue = newQueue(c.MaxSandboxes, c.MaxQueue, c.Clients, func() { e.work.add(-1); e.pools.wake() })

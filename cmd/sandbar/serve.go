@@ -143,7 +143,7 @@ func (a *app) serve(cfg *config.Config, load func() (*config.Config, error)) err
 	}
 	defer unlock()
 	e, err := a.newEngine(cfg, d, log, func(c *engine.Config) {
-		c.PausedDir, c.MaxPaused, c.MaxPausedBytes = pausedDir, int(cfg.Paused.Max), cfg.Paused.MaxBytes
+		c.PausedDir, c.MaxPaused, c.MaxPausedBytes, c.PausedShare = pausedDir, int(cfg.Paused.Max), cfg.Paused.MaxBytes, int(cfg.Paused.ClientShare)
 		c.Observe, c.Clients = metrics.Observe, clientLimits(cfg)
 		c.CheckLanguages = true
 		c.Templates, c.ReadyMemory = templates(cfg, c.Languages, caps, iiiDriver.Caps()), cfg.TemplatesMemory
