@@ -25,6 +25,7 @@ const (
 	Processes   Claim = "processes"   // Caps.PrivateProcesses
 	Quotas      Claim = "quotas"      // Caps.PrivateQuotas
 	Kernel      Claim = "kernel"      // Caps.Boundary is not BoundaryNone
+	Rights      Claim = "rights"      // Caps.Boundary is neither BoundaryNone nor BoundaryVM, where the kernel is inside
 	Memory      Claim = "memory"      // Caps.Enforced.Memory
 	CPUs        Claim = "cpus"        // Caps.Enforced.CPUs
 	PIDs        Claim = "pids"        // Caps.Enforced.PIDs
@@ -47,6 +48,8 @@ func (c Claim) Claimed(caps driver.Caps) bool {
 		return caps.PrivateQuotas
 	case Kernel:
 		return caps.Boundary != driver.BoundaryNone
+	case Rights:
+		return caps.Boundary != driver.BoundaryNone && caps.Boundary != driver.BoundaryVM
 	case Memory:
 		return held(caps.Enforced.Memory)
 	case CPUs:

@@ -105,6 +105,9 @@ func (s *Scene) environment() map[string]string {
 	env := s.Bait.env()
 	maps.Copy(env, s.Spec.Env)
 	env["SANDBAR_ESCAPE"] = s.token
+	if s.Driver.Caps().Boundary == driver.BoundaryVM {
+		env["OWN_KERNEL"] = "1"
+	}
 	for name, v := range map[string]int64{"LIMIT_MEMORY": s.Case.Limits.Memory, "LIMIT_PIDS": s.Case.Limits.PIDs,
 		"LIMIT_DISK": s.Case.Limits.Disk, "LIMIT_INODES": s.Case.Limits.Inodes, "LIMIT_FILES": s.Case.Limits.Files} {
 		env[name] = strconv.FormatInt(v, 10)
