@@ -244,7 +244,7 @@ func explain(err error, down <-chan struct{}) error {
 			return sandbar.Errorf(sandbar.Canceled, "cancelled before the program started")
 		}
 	case errors.Is(err, errSlow):
-		return sandbar.Errorf(sandbar.Timeout, "the sandbox was not ready within %v: %w", setupTimeout, err)
+		return sandbar.Errorf(sandbar.Timeout, "the sandbox was not ready in time: %w", err)
 	}
 	return sandbar.AsError(err)
 }

@@ -210,6 +210,7 @@ func (d *Driver) prepareKernel(ctx context.Context) (err error) {
 func (d *Driver) describe() {
 	c := &d.Facts
 	c.OOMCounted, c.HostPrograms = false, !d.fixed
+	c.Setup = setupTimeout
 	c.Enforced.Memory, c.Enforced.PIDs = sandbar.EnforcedRuntime, sandbar.EnforcedRuntime
 	c.Enforced.CPUShares = d.Groups.Caps().CPUShares
 	notes := []string{"the monitor is " + d.qemu.Facts().Build}
