@@ -143,8 +143,13 @@ func (r Report) String() string {
 	return s
 }
 
-// caseBound bounds the time of one case. The time for random system calls is added to it.
+// caseBound bounds the time of one case, besides bounds of the driver and the time for random system
+// calls.
 const caseBound = 60 * time.Second
+
+// bound returns the bound of a case on this driver. A driver whose sandboxes need more time to be
+// made also runs programs more slowly.
+func (t Target) bound() time.Duration { return caseBound + t.Driver.Caps().Setup + t.fuzz() }
 
 // Run runs one case. It does not close the driver.
 func Run(ctx context.Context, t Target, c Case) Report {
@@ -161,7 +166,7 @@ func Run(ctx context.Context, t Target, c Case) Report {
 		r.Verdict, r.Evidence = NotRun, "the host has no address besides loopback"
 		return r
 	}
-	ctx, cancel := context.WithTimeout(ctx, caseBound+t.fuzz())
+	ctx, cancel := context.WithTimeout(ctx, t.bound())
 	defer cancel()
 	sc, err := newScene(t, c)
 	if err != nil {

@@ -218,7 +218,7 @@ func wait(ctx context.Context, p driver.Process) (sandbar.Result, error) {
 	case e := <-ended:
 		return e.res, e.err
 	case <-ctx.Done():
-		return sandbar.Result{}, fmt.Errorf("the program went on beyond the bound of %v", caseBound)
+		return sandbar.Result{}, errors.New("the program went on beyond the bound of the case")
 	}
 }
 
