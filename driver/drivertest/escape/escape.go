@@ -143,8 +143,8 @@ func (r Report) String() string {
 	return s
 }
 
-// caseBound bounds the time of one case, besides bounds of the driver and the time for random system
-// calls.
+// caseBound bounds the time of one case, besides bounds of the driver and the time for random
+// system calls.
 const caseBound = 60 * time.Second
 
 // bound returns the bound of a case on this driver. A driver whose sandboxes need more time to be
