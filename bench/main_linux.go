@@ -83,6 +83,7 @@ func benchmarks() []benchmark {
 		{"vm-files", "at least 30 MB/s into and out of a machine", withMachines(vmFiles)},
 		{"vm-idle", "an idle machine holds at most 30 MiB (PSS), a ready one uses no processor", withMachines(vmIdle)},
 		{"vm-burst", "50 machines at once are made, run `true` and are destroyed", withMachines(vmBurst)},
+		{"vm-fork", "a machine of 512 MiB stands still at most 100 ms while it is forked", withMachines(vmFork)},
 		{"vm-beside-gvisor", "no promise: create, and `true` in a live sandbox, with gVisor, for comparison", vmBesideGVisor},
 		{"vm-beside-docker", "no promise: the same with Docker, for comparison", vmBesideDocker},
 		{"iii-create", "sandbox::create of a pulled image: p50 at most 5 ms", iiiCreate},

@@ -281,6 +281,102 @@ func vmBurst(d *machines) (measured, error) {
 	return measured{value: fmt.Sprintf("%.1f s until the last is destroyed, %.0f ms each", took.Seconds(), ms(took/n)), kept: true}, errors.Join(errs...)
 }
 
+// holding is a program that holds 100 MiB and writes some of it again and again.
+const holding = `import time
+b = bytearray(b"x") * (100 << 20)
+print("ready", flush=True)
+while True:
+    for i in range(0, 1 << 20, 4096): b[i] ^= 1
+    time.sleep(0.01)`
+
+// vmFork measures how long a running machine of 512 MiB stands still while it is forked, as a
+// client sees it: the longest call during each fork. It also measures the time until the copy
+// answers.
+func vmFork(d *machines) (measured, error) {
+	ctx := context.Background()
+	s := spec()
+	s.Limits.Memory = 512 << 20
+	box, err := d.Create(ctx, sandbar.NewID(), s)
+	if err != nil {
+		return measured{}, err
+	}
+	defer box.Destroy(ctx)
+	saver, ok := driver.As[driver.Saver](box)
+	if !ok {
+		return measured{}, errors.New("the sandbox cannot be saved")
+	}
+	ready, output := io.Pipe()
+	if _, err := box.Start(ctx, sandbar.Cmd{Args: []string{"python3", "-c", holding}}, driver.Stdio{Stdout: output}); err != nil {
+		return measured{}, err
+	}
+	if _, err := ready.Read(make([]byte, 16)); err != nil {
+		return measured{}, err
+	}
+	call := func() (time.Duration, error) {
+		began := time.Now()
+		_, err := box.FS().Stat(ctx, "/tmp")
+		return time.Since(began), err
+	}
+	var usual, longest, copies times
+	for range 10 {
+		took, err := call()
+		if err != nil {
+			return measured{}, err
+		}
+		usual = append(usual, took)
+		still, answered, err := forkOnce(ctx, d, saver, s, call)
+		if err != nil {
+			return measured{}, err
+		}
+		longest, copies = append(longest, still), append(copies, answered)
+	}
+	sortTimes(usual)
+	sortTimes(longest)
+	sortTimes(copies)
+	return measured{
+		value: fmt.Sprintf("%v; a call without a fork %v; the copy answers after %v", longest, usual, copies),
+		kept:  longest.quantile(0.5) <= 100*time.Millisecond,
+	}, nil
+}
+
+// forkOnce saves a sandbox and restores a copy. It returns the longest of the calls that were made
+// one after the other during the save, and the time until the copy has answered.
+func forkOnce(ctx context.Context, d *machines, saver driver.Saver, s sandbar.Spec, call func() (time.Duration, error)) (longest, answered time.Duration, err error) {
+	dir, err := os.MkdirTemp("", "sandbar-bench-")
+	if err != nil {
+		return 0, 0, err
+	}
+	defer os.RemoveAll(dir)
+	began := time.Now()
+	saved := make(chan error, 1)
+	go func() {
+		_, err := saver.Save(ctx, dir, driver.SaveOptions{})
+		saved <- err
+	}()
+	for done := false; !done; {
+		took, err := call()
+		if err != nil {
+			return 0, 0, err
+		}
+		longest = max(longest, took)
+		select {
+		case err := <-saved:
+			if err != nil {
+				return 0, 0, err
+			}
+			done = true
+		case <-time.After(time.Millisecond):
+		}
+	}
+	fork, err := d.Restore(ctx, sandbar.NewID(), s, dir)
+	if err == nil {
+		_, err = fork.FS().Stat(ctx, "/tmp")
+		answered = time.Since(began)
+		err = errors.Join(err, fork.Destroy(ctx))
+	}
+	return longest, answered, err
+}
+
 // liveTrue measures create, and `true` in a live sandbox, with another driver.
 func liveTrue(d driver.Driver) (measured, error) {
 	defer closeDriver(d)

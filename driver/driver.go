@@ -23,6 +23,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"time"
 
 	"github.com/sandbar-dev/sandbar"
 )
@@ -126,6 +127,9 @@ type Caps struct {
 	Outbound bool
 	// Terminals: a Cmd may have a Terminal.
 	Terminals bool
+	// Setup bounds the creation of a sandbox and the start of a program in it; default 30 s. A driver
+	// needs more if its first sandbox boots a machine.
+	Setup time.Duration
 	// Notes are sentences for an operator: what is missing, and how to fix it.
 	Notes []string
 }

@@ -14,7 +14,8 @@ import (
 // The engine's own time limits. They bound every call of a driver, so that a driver that hangs
 // causes an error and does not block the caller.
 const (
-	// setupTimeout bounds making a sandbox and starting a program in it.
+	// setupTimeout bounds making a sandbox and starting a program in it, unless the driver has a bound
+	// of its own; see Engine.setupTimeout.
 	setupTimeout = 30 * time.Second
 	// destroyTimeout bounds one attempt to destroy a sandbox.
 	destroyTimeout = 10 * time.Second
@@ -30,10 +31,18 @@ const (
 // The causes for which bounded ends a call.
 var (
 	errStopped = errors.New("it was stopped")
-	errSlow    = errors.New("it took too long")
+	errSlow    = errors.New("it took longer")
 	// errPanic is the cause of every error that catchPanic makes.
 	errPanic = errors.New("a panic was caught")
 )
+
+// setupTimeout returns the bound of making a sandbox of a driver and starting a program in it.
+func (e *Engine) setupTimeout(driver string) time.Duration {
+	if b, err := e.backend(driver); err == nil && b.caps.Setup > 0 {
+		return b.caps.Setup
+	}
+	return setupTimeout
+}
 
 // bounded runs f with a context that ends after limit or when stop closes, and returns the results
 // of f. If f fails after its context has ended, the error wraps errSlow or errStopped. If f has not
@@ -71,7 +80,7 @@ func bounded[T any](limit time.Duration, stop <-chan struct{}, f func(context.Co
 	case <-stop:
 		cancel(errStopped)
 	case <-timer.C:
-		cancel(errSlow)
+		cancel(fmt.Errorf("%w than %v", errSlow, limit))
 	}
 	timer.Reset(driverGrace)
 	select {

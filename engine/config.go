@@ -59,6 +59,7 @@ func (c Config) complete() (Config, error) {
 	setDefault(&c.ReadyMemory, 512<<20)
 	setDefault(&c.MaxPaused, 64)
 	setDefault(&c.MaxPausedBytes, 16<<30)
+	setDefault(&c.PausedShare, 25)
 	if c.MaxSandboxes < 0 {
 		return c, badConfig("max_sandboxes", "must be at least 1")
 	}
@@ -70,6 +71,9 @@ func (c Config) complete() (Config, error) {
 	}
 	if c.ReplayBytes < 0 {
 		return c, badConfig("replay_bytes", "must be at least 1 byte")
+	}
+	if c.PausedShare > 100 {
+		return c, badConfig("paused_share", "must be at most 100 percent")
 	}
 	if err := checkClients(c.Clients); err != nil {
 		return c, err

@@ -78,6 +78,9 @@ type Config struct {
 	// that they take on disk together; default 16 GiB, <0 no bound. More is Exhausted.
 	MaxPaused      int
 	MaxPausedBytes int64
+	// PausedShare is the share of MaxPaused and MaxPausedBytes that one client with a name can use, in
+	// percent; default 25, <0 all. A share of MaxPaused is at least one sandbox. More is Exhausted.
+	PausedShare int
 
 	// Vet, if set, checks the code of a job before it is written to the sandbox. An error refuses the
 	// code. Vet may start programs in the sandbox. Its time counts as setup, which ctx bounds.

@@ -93,7 +93,7 @@ func (s *Sandbox) check(c sandbar.Cmd, lim, def sandbar.Limits) (sandbar.Cmd, sa
 func (s *Sandbox) start(c sandbar.Cmd, stdin sandbar.Input, lim sandbar.Limits, sink Sink, b *canceller) (*program, error) {
 	out := newLimitedWriter(sink, lim.Output)
 	c.Env = mergeEnv(s.env, c.Env)
-	proc, err := bounded(setupTimeout, b.soft, func(ctx context.Context) (driver.Process, error) {
+	proc, err := bounded(s.e.setupTimeout(s.spec.Driver), b.soft, func(ctx context.Context) (driver.Process, error) {
 		proc, err := s.inner.Start(ctx, c, driver.Stdio{Stdin: stdin,
 			Stdout: out.writer(sandbar.Stdout), Stderr: out.writer(sandbar.Stderr)})
 		if err != nil {

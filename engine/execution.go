@@ -247,7 +247,7 @@ type launched struct {
 // launch makes the sandbox and starts the program. On error it discards the sandbox, if there is
 // one.
 func (x *Execution) launch(out *limitedWriter) (launched, error) {
-	l, err := bounded(setupTimeout, x.canceller.soft, func(ctx context.Context) (l launched, err error) {
+	l, err := bounded(x.e.setupTimeout(x.plan.spec.Driver), x.canceller.soft, func(ctx context.Context) (l launched, err error) {
 		// After a panic the sandbox in l must still be removed.
 		err = catchPanic(func() error { return x.build(ctx, &l, out) })
 		return l, err

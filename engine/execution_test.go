@@ -137,6 +137,8 @@ func TestRunFailsWhenTheProgramNeverStarted(t *testing.T) {
 		}(), sandbar.NoSpace, "full"},
 		{"create is stuck", func(d *faulty.Driver) { d.OnCreate = faulty.Stall(nil) }, script(""), sandbar.Timeout, "30s"},
 		{"start is stuck", func(d *faulty.Driver) { d.OnStart = faulty.Stall(nil) }, script(""), sandbar.Timeout, "30s"},
+		{"create is stuck beyond the driver's bound", func(d *faulty.Driver) { d.OnCreate, d.Capabilities.Setup = faulty.Stall(nil), 4*time.Minute },
+			script(""), sandbar.Timeout, "4m0s"},
 	} {
 		inBubble(t, c.name, func(t *testing.T) {
 			d := faulty.New()
@@ -168,6 +170,25 @@ func TestRunFailsWhenTheProgramNeverStarted(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A driver has the time that it asks for, in executions and in long-lived sandboxes.
+func TestSlowSetup(t *testing.T) {
+	inBubble(t, "", func(t *testing.T) {
+		d := faulty.New()
+		d.OnCreate, d.OnStart, d.Capabilities.Setup = faulty.Slow(2*time.Minute), faulty.Slow(time.Minute), 4*time.Minute
+		r := newRig(t, d, nil)
+		if _, err := r.Run(t.Context(), script(""), newRecorder()); err != nil {
+			t.Error(err)
+		}
+		s, err := r.Create(t.Context(), sandbar.Spec{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Exec(t.Context(), cmd("exit", "0"), nil, sandbar.Limits{}, nil); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // A driver that ignores its context causes an error and keeps the slot, but does not block the

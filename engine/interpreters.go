@@ -219,7 +219,7 @@ func (e *Engine) probe(s sandbar.Spec, of map[*verdict]lang.Language) {
 		return
 	}
 	id := sandbar.NewID()
-	sb, err := bounded(setupTimeout, e.draining, func(ctx context.Context) (driver.Sandbox, error) {
+	sb, err := bounded(e.setupTimeout(s.Driver), e.draining, func(ctx context.Context) (driver.Sandbox, error) {
 		return e.create(ctx, id, s)
 	}, func(sb driver.Sandbox) { e.discard(id, sb, slot) })
 	if err != nil {

@@ -63,7 +63,7 @@ func New(c Config) (*Engine, error) {
 		giveUp: make(chan struct{}), shutdownDone: make(chan struct{}),
 		executions: map[*Execution]struct{}{}, sandboxes: map[sandbar.ID]*Sandbox{},
 	}
-	if e.paused, err = openPaused(c.PausedDir, c.MaxPaused, c.MaxPausedBytes); err != nil {
+	if e.paused, err = openPaused(c); err != nil {
 		return nil, err
 	}
 	e.queue = newQueue(c.MaxSandboxes, c.MaxQueue, c.Clients, func() { e.work.add(-1); e.pools.wake() })
@@ -244,7 +244,7 @@ func explain(err error, down <-chan struct{}) error {
 			return sandbar.Errorf(sandbar.Canceled, "cancelled before the program started")
 		}
 	case errors.Is(err, errSlow):
-		return sandbar.Errorf(sandbar.Timeout, "the sandbox was not ready within %v: %w", setupTimeout, err)
+		return sandbar.Errorf(sandbar.Timeout, "the sandbox was not ready in time: %w", err)
 	}
 	return sandbar.AsError(err)
 }

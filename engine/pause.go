@@ -30,15 +30,15 @@ const (
 // a sandbox is paused.
 //
 // When Pause returns nil, the state is on disk. On an error the sandbox goes on, except Gone.
-// Unsupported: the driver cannot. Exhausted: Config.MaxPaused or MaxPausedBytes is reached, or the
-// disk is full. Conflict: the sandbox is paused already, or is being stopped. The end of ctx ends
-// only the wait, with Canceled or Timeout.
+// Unsupported: the driver cannot. Exhausted: Config.MaxPaused, MaxPausedBytes or PausedShare is
+// reached, or the disk is full. Conflict: the sandbox is paused already, or is being stopped. The
+// end of ctx ends only the wait, with Canceled or Timeout.
 func (e *Engine) Pause(ctx context.Context, id sandbar.ID, note []byte) error {
 	s, saver, err := e.saver(id)
 	if err != nil {
 		return err
 	}
-	space, release, err := e.paused.reserve()
+	space, release, err := e.paused.reserve(s.spec.Client.Name)
 	if err != nil {
 		return err
 	}

@@ -6,7 +6,9 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -251,6 +253,87 @@ func TestPausedSpace(t *testing.T) {
 	if err := r.Pause(t.Context(), small.ID(), nil); err != nil {
 		t.Error(err)
 	}
+}
+
+// Each client with a name can use a share of the bounds, whatever others have paused. Sandboxes
+// that are paused at the same time do not exceed it, and those of an earlier daemon count.
+func TestPausedShare(t *testing.T) {
+	dir := t.TempDir()
+	d := saving()
+	change := func(c *engine.Config) { c.MaxPaused, c.MaxPausedBytes, c.PausedShare = 8, 40_000, 25 }
+	r := newPausing(t, d, dir, change)
+	of := func(client string) *engine.Sandbox {
+		t.Helper()
+		s, err := r.Create(t.Context(), sandbar.Spec{Client: sandbar.Client{Name: client}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	pause := func(s *engine.Sandbox) string {
+		err := r.Pause(t.Context(), s.ID(), nil)
+		if err == nil {
+			return ""
+		}
+		e := sandbar.AsError(err)
+		return string(e.Code) + ": " + e.Message + "; " + e.Fix
+	}
+	refused := func(got string, parts ...string) {
+		t.Helper()
+		for _, part := range append(parts, "exhausted", "paused.client_share") {
+			if !strings.Contains(got, part) {
+				t.Errorf("%q has no %q", got, part)
+			}
+		}
+	}
+	a, third := of("a"), of("a")
+	save(t, third, "f", "kept")
+	if got := pause(a) + pause(of("a")); got != "" {
+		t.Error(got)
+	}
+	refused(pause(third), `the client "a" has 2 paused sandboxes, and can have at most 2`, "paused.max")
+	if got := content(t, third, "f"); got != "kept" {
+		t.Errorf("the sandbox that was refused has %q", got)
+	}
+	if got := pause(of("b")) + pause(of("")) + pause(of("")) + pause(of("")); got != "" {
+		t.Errorf("other clients: %s", got)
+	}
+	if err := r.Stop(t.Context(), a.ID()); err != nil {
+		t.Fatal(err)
+	}
+	if got := pause(third); got != "" {
+		t.Errorf("after one is removed: %s", got)
+	}
+
+	// The space: both fit alone, and not together.
+	one, two := of("c"), of("c")
+	save(t, one, "f", strings.Repeat("x", 6000))
+	save(t, two, "f", strings.Repeat("x", 6000))
+	var waiting sync.WaitGroup
+	waiting.Add(2)
+	d.OnSave = func(context.Context) error {
+		waiting.Done()
+		waiting.Wait() // both have reserved their space
+		return nil
+	}
+	first := make(chan string)
+	go func() { first <- pause(one) }()
+	got := []string{pause(two), <-first}
+	if slices.Sort(got); got[0] != "" {
+		t.Errorf("no one of two is paused: %q", got)
+	}
+	refused(got[1], `the paused sandboxes of the client "c" take`, "paused.max_bytes")
+	d.OnSave = nil
+
+	left := r.Paused()
+	if err := r.Shutdown(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	r = newPausing(t, d, dir, change)
+	if len(r.Paused()) != len(left) {
+		t.Errorf("%d paused sandboxes, want %d", len(r.Paused()), len(left))
+	}
+	refused(pause(of("a")), `the client "a" has 2 paused sandboxes`)
 }
 
 // Copies of a sandbox have its files and ids of their own, and all exist or none.

@@ -65,15 +65,18 @@ type pausedStore struct {
 	dir      string // "": there is none
 	maxCount int
 	maxBytes int64
+	share    int // of both for a client with a name, in percent; <0 all
 
 	mu       sync.Mutex
 	all      map[sandbar.ID]*pausedEntry
-	reserved int // sandboxes that are being paused
+	reserved map[string]int // sandboxes that are being paused, by the client's name
 }
 
-// openPaused reads a directory, and removes what is incomplete.
-func openPaused(dir string, maxCount int, maxBytes int64) (*pausedStore, error) {
-	s := &pausedStore{dir: dir, maxCount: maxCount, maxBytes: maxBytes, all: map[sandbar.ID]*pausedEntry{}}
+// openPaused reads the directory of paused sandboxes, and removes what is incomplete.
+func openPaused(c Config) (*pausedStore, error) {
+	dir := c.PausedDir
+	s := &pausedStore{dir: dir, maxCount: c.MaxPaused, maxBytes: c.MaxPausedBytes, share: c.PausedShare,
+		all: map[sandbar.ID]*pausedEntry{}, reserved: map[string]int{}}
 	if dir == "" {
 		return s, nil
 	}
@@ -130,36 +133,91 @@ func readPaused(dir string, id sandbar.ID) *pausedEntry {
 	return p
 }
 
-// reserve takes a place for one more, and returns the space that it may take. release gives the
-// place back.
-func (s *pausedStore) reserve() (bytes int64, release func(), err error) {
+// reserve takes a place for one more sandbox of a client, and returns the space that it may take,
+// in bytes, 0 for no bound. release gives the place back.
+func (s *pausedStore) reserve(client string) (bytes int64, release func(), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.dir == "" {
 		return 0, nil, &sandbar.Error{Code: sandbar.Unsupported, Message: "this process has no directory for paused sandboxes",
 			Fix: "use a daemon (sandbar serve) that is the only one with its state_dir"}
 	}
-	if n := len(s.all) + s.reserved; s.maxCount > 0 && n >= s.maxCount {
-		e := sandbar.Errorf(sandbar.Exhausted, "there are %d paused sandboxes, which is all that the daemon keeps", n)
-		e.Fix = "resume or remove one, or let the operator raise paused.max"
-		return 0, nil, e
-	}
-	if s.maxBytes > 0 {
-		bytes = s.maxBytes
-		for _, p := range s.all {
-			bytes -= p.Size
+	for _, q := range s.quotas(client) {
+		if q.maxCount > 0 && q.count >= q.maxCount {
+			return 0, nil, q.tooMany()
 		}
-		if bytes <= 0 {
-			return 0, nil, &sandbar.Error{Code: sandbar.Exhausted, Message: "the paused sandboxes take all space that the daemon gives them",
-				Fix: "resume or remove one, or let the operator raise paused.max_bytes"}
+		if q.maxBytes > 0 {
+			left := q.maxBytes - q.bytes
+			if left <= 0 {
+				return 0, nil, q.tooLarge(0)
+			}
+			if bytes == 0 || left < bytes {
+				bytes = left
+			}
 		}
 	}
-	s.reserved++
+	s.reserved[client]++
 	return bytes, sync.OnceFunc(func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.reserved--
+		if s.reserved[client]--; s.reserved[client] == 0 {
+			delete(s.reserved, client)
+		}
 	}), nil
+}
+
+// quota is a bound of paused sandboxes, and how much of it is used. A bound of 0 or less is none.
+type quota struct {
+	of       string // whose: "the daemon", or a client
+	setting  string // that the operator can raise besides the bounds, "" for none
+	count    int    // with those that are being paused
+	maxCount int
+	bytes    int64
+	maxBytes int64
+}
+
+// quotas returns the bounds that hold for a client: those of all sandboxes, and its share of them
+// if it has a name. The caller has s.mu.
+func (s *pausedStore) quotas(client string) []quota {
+	all, own := quota{of: "the daemon", maxCount: s.maxCount, maxBytes: s.maxBytes}, quota{}
+	for _, p := range s.all {
+		all.count, all.bytes = all.count+1, all.bytes+p.Size
+		if p.Spec.Client.Name == client {
+			own.count, own.bytes = own.count+1, own.bytes+p.Size
+		}
+	}
+	for name, n := range s.reserved {
+		all.count += n
+		if name == client {
+			own.count += n
+		}
+	}
+	if client == "" || s.share < 0 {
+		return []quota{all}
+	}
+	own.of, own.setting = "the client "+sandbar.Quote(client, 100), "paused.client_share or "
+	if s.maxCount > 0 {
+		own.maxCount = max(1, s.maxCount*s.share/100)
+	}
+	if s.maxBytes > 0 {
+		own.maxBytes = max(1, s.maxBytes/100*int64(s.share))
+	}
+	return []quota{all, own}
+}
+
+// tooMany is the error of a client or daemon that has its number of paused sandboxes.
+func (q quota) tooMany() error {
+	e := sandbar.Errorf(sandbar.Exhausted, "%s has %d paused sandboxes, and can have at most %d", q.of, q.count, q.maxCount)
+	e.Fix = "resume or remove one, or let the operator raise " + q.setting + "paused.max"
+	return e
+}
+
+// tooLarge is the error of a client or daemon whose paused sandboxes, with more bytes of another
+// one, take too much space.
+func (q quota) tooLarge(more int64) error {
+	e := sandbar.Errorf(sandbar.Exhausted, "the paused sandboxes of %s take %s, and can take at most %s", q.of, showBytes(q.bytes+more), showBytes(q.maxBytes))
+	e.Fix = "resume or remove one, or let the operator raise " + q.setting + "paused.max_bytes"
+	return e
 }
 
 // begin makes the directory of a state that is not complete yet.
@@ -194,6 +252,11 @@ func (s *pausedStore) commit(tmp string, f pausedFile) error {
 	defer s.mu.Unlock()
 	if s.all[f.ID] != nil {
 		return sandbar.Errorf(sandbar.Internal, "sandbox %s is paused already", f.ID)
+	}
+	for _, q := range s.quotas(f.Spec.Client.Name) { // others may have been paused since reserve
+		if q.maxBytes > 0 && q.bytes+f.Size > q.maxBytes {
+			return q.tooLarge(f.Size)
+		}
 	}
 	path := filepath.Join(s.dir, string(f.ID))
 	if err := os.Rename(tmp, path); err != nil {

@@ -272,7 +272,7 @@ func (bareTemplate) Close() error          { return nil }
 func (a *pools) fork(p *pool, t *preparedTemplate, slot *ticket) {
 	began := time.Now()
 	r := &readySandbox{p: p, id: sandbar.NewID(), ticket: slot}
-	sb, err := bounded(setupTimeout, a.e.draining, func(ctx context.Context) (driver.Sandbox, error) {
+	sb, err := bounded(a.e.setupTimeout(p.spec.Driver), a.e.draining, func(ctx context.Context) (driver.Sandbox, error) {
 		sb, err := t.Fork(ctx, r.id)
 		switch {
 		case err != nil:

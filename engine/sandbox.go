@@ -110,7 +110,7 @@ func (s *Sandbox) build(ctx context.Context) (err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer s.cancelWhenDraining(cancel)()
-	s.inner, err = bounded(setupTimeout, ctx.Done(), func(ctx context.Context) (driver.Sandbox, error) {
+	s.inner, err = bounded(s.e.setupTimeout(s.spec.Driver), ctx.Done(), func(ctx context.Context) (driver.Sandbox, error) {
 		return s.e.create(ctx, s.id, s.spec)
 	}, func(sb driver.Sandbox) { s.e.discard(s.id, sb, s.ticket) })
 	return err

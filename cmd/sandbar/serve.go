@@ -22,6 +22,7 @@ import (
 	"github.com/sandbar-dev/sandbar/driver"
 	"github.com/sandbar-dev/sandbar/engine"
 	"github.com/sandbar-dev/sandbar/internal/cli"
+	"github.com/sandbar-dev/sandbar/internal/process/cachedir"
 	"github.com/sandbar-dev/sandbar/internal/process/prespawn"
 	"github.com/sandbar-dev/sandbar/internal/protocol/control"
 	"github.com/sandbar-dev/sandbar/internal/protocol/executor"
@@ -29,7 +30,6 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/server/config"
 	"github.com/sandbar-dev/sandbar/internal/server/httpd"
 	"github.com/sandbar-dev/sandbar/internal/server/platform"
-	"github.com/sandbar-dev/sandbar/internal/wasm/cachedir"
 )
 
 var serveSettings = []setting{
@@ -143,7 +143,7 @@ func (a *app) serve(cfg *config.Config, load func() (*config.Config, error)) err
 	}
 	defer unlock()
 	e, err := a.newEngine(cfg, d, log, func(c *engine.Config) {
-		c.PausedDir, c.MaxPaused, c.MaxPausedBytes = pausedDir, int(cfg.Paused.Max), cfg.Paused.MaxBytes
+		c.PausedDir, c.MaxPaused, c.MaxPausedBytes, c.PausedShare = pausedDir, int(cfg.Paused.Max), cfg.Paused.MaxBytes, int(cfg.Paused.ClientShare)
 		c.Observe, c.Clients = metrics.Observe, clientLimits(cfg)
 		c.CheckLanguages = true
 		c.Templates, c.ReadyMemory = templates(cfg, c.Languages, caps, iiiDriver.Caps()), cfg.TemplatesMemory

@@ -96,7 +96,7 @@ func (c *C) guard(f func()) {
 	}()
 	select {
 	case <-done:
-	case <-time.After(caseBound + 30*time.Second):
+	case <-time.After(caseBound + c.s.caps.Setup + 30*time.Second):
 		stacks := make([]byte, 1<<20)
 		c.Errorf("hangs; all goroutines:\n%s", stacks[:runtime.Stack(stacks, true)])
 	}

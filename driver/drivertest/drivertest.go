@@ -283,7 +283,7 @@ func (s *suite) group(t *testing.T, g group) {
 	s.mu.Unlock()
 }
 
-// caseBound bounds one case, far beyond what any case needs.
+// caseBound bounds one case besides the driver's own bound, far beyond what any case needs.
 const caseBound = 3 * time.Minute
 
 func (s *suite) runCase(t *testing.T, d driver.Driver, name string, tc testCase) {
@@ -313,7 +313,7 @@ func (s *suite) runCase(t *testing.T, d driver.Driver, name string, tc testCase)
 func (s *suite) play(ctx context.Context, d driver.Driver, name string, tc testCase) *C {
 	dir := d.(*inDir).dir
 	before := s.look(dir)
-	ctx, cancel := context.WithTimeout(ctx, caseBound)
+	ctx, cancel := context.WithTimeout(ctx, caseBound+s.caps.Setup)
 	defer cancel()
 	c := &C{s: s, d: d, dir: dir, name: name, ctx: ctx}
 	c.guard(func() { tc.run(c) })

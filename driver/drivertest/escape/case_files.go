@@ -90,10 +90,13 @@ done()`},
 		{ID: "15-outer-memory", Title: "memory, descriptors and file of a process outside", Claim: Processes, Leaks: true, Python: `
 for pid in [1] + ([BAIT_PID] if host_visible() else []):
     if pid == os.getpid(): continue
-    for name in ["mem", "environ", "auxv", "maps", "pagemap", "syscall", "stack", "io", "personality"]:
+    # The first process of a machine is inside the boundary, with the user id of programs. They must not
+    # reach its memory, but can open other files of it.
+    names = ["mem", "environ", "auxv", "maps", "pagemap"] + ([] if env("OWN_KERNEL") else ["syscall", "stack", "io", "personality"])
+    for name in names:
         attempt("open /proc/%d/%s" % (pid, name), lambda: os.close(os.open("/proc/%d/%s" % (pid, name), os.O_RDONLY)))
     attempt("write /proc/%d/mem" % pid, lambda: os.close(os.open("/proc/%d/mem" % pid, os.O_RDWR)))
-    attempt("list /proc/%d/fd" % pid, os.listdir, "/proc/%d/fd" % pid)
+    if not env("OWN_KERNEL"): attempt("list /proc/%d/fd" % pid, os.listdir, "/proc/%d/fd" % pid)
     for name in ["exe", "cwd", "root", "ns/mnt", "ns/pid"]:
         def follow():
             to = os.readlink("/proc/%d/%s" % (pid, name))

@@ -45,7 +45,7 @@ one(lambda: refused("move_mount", -100, b"/tmp", -100, M, 0))
 one(lambda: refused("mount_setattr", -100, b"/", 0, (ctypes.c_uint64 * 4)(0, 1, 0, 0), 32))
 one(lambda: refused("fsmount", -1, 0, 0))
 done()`},
-		{ID: "58-calls", Title: "calls with a history: io_uring, bpf, perf, keys, kexec, modules, handles", Claim: Kernel, Python: `
+		{ID: "58-calls", Title: "calls with a history: io_uring, bpf, perf, keys, kexec, modules, handles", Claim: Rights, Python: `
 buf = ctypes.create_string_buffer(4096)
 refused("io_uring_setup", 1, buf)
 refused("userfaultfd", 0)
@@ -86,7 +86,7 @@ if os.uname().machine == "x86_64":
     status = apart(x32)
     if os.WIFSIGNALED(status): held("x32 was killed by signal", os.WTERMSIG(status))
 done()`},
-		{ID: "60-clone3", Title: "clone3, whose flags a filter cannot see", Claim: Kernel, Python: `
+		{ID: "60-clone3", Title: "clone3, whose flags a filter cannot see", Claim: Rights, Python: `
 args = ctypes.create_string_buffer(struct.pack("<8Q", 0x10000000, 0, 0, 0, signal.SIGCHLD, 0, 0, 0))
 r, e = call("clone3", args, 64)
 if r == 0: os._exit(0)
@@ -109,14 +109,14 @@ def release_agent():
         denied("mount", b"none", b"cg", kind, 0, data or 0)
 apart(release_agent)
 done()`},
-		{ID: "62-privileges", Title: "capabilities, no_new_privs and the filter of this process", Claim: Kernel, Python: `
+		{ID: "62-privileges", Title: "capabilities, no_new_privs and the filter of this process", Claim: Rights, Python: `
 status = dict(l.rstrip().split(":", 1) for l in open("/proc/self/status") if ":" in l)
 for name in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"]:
     if int(status[name], 16): escaped(name, "is", status[name].strip())
 for name, want in [("NoNewPrivs", "1"), ("Seccomp", "2")]:
     if status.get(name, "").strip() != want: escaped(name, "is", status.get(name))
 done()`},
-		{ID: "63-known-holes", Title: "the first step of known exploits: a user namespace with netfilter, cgroups or overlays", Claim: Kernel, Python: `
+		{ID: "63-known-holes", Title: "the first step of known exploits: a user namespace with netfilter, cgroups or overlays", Claim: Rights, Python: `
 def chain():
     if call("unshare", 0x10000000 | 0x40000000 | 0x20000)[0] < 0: held("no user namespace"); return
     escaped("a user namespace with a network of its own")

@@ -35,7 +35,7 @@ with socket.socket(socket.AF_UNIX) as s:
     try: s.connect(env("BAIT_SOCK")); say(s.recv(100))
     except OSError as e: held("socket", why(e.errno))
 done()`},
-		{ID: "43-families", Title: "raw, packet, VM and other sockets", Claim: Kernel, Python: `
+		{ID: "43-families", Title: "raw, packet, VM and other sockets", Claim: Rights, Python: `
 RAW, DGRAM, STREAM, SEQ = socket.SOCK_RAW, socket.SOCK_DGRAM, socket.SOCK_STREAM, socket.SOCK_SEQPACKET
 for what, args in [
         ("raw ICMP", (2, RAW, 1)), ("raw IP", (2, RAW, 255)), ("raw ICMPv6", (10, RAW, 58)), ("packet", (17, RAW, 3)), ("packet, cooked", (17, DGRAM, 3)),

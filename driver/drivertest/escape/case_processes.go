@@ -110,7 +110,7 @@ for fd in range(3):
     for name, request in [("TIOCSTI", TIOCSTI), ("TIOCLINUX", TIOCLINUX)]:
         attempt("%s on %d" % (name, fd), fcntl.ioctl, fd, request, b"\n")
 done()`},
-		{ID: "30-new-privileges", Title: "gain privileges by set-user-ID programs or by asking", Claim: Kernel, Python: `
+		{ID: "30-new-privileges", Title: "gain privileges by set-user-ID programs or by asking", Claim: Rights, Python: `
 status = dict(l.split(":", 1) for l in open("/proc/self/status") if ":" in l)
 if status.get("NoNewPrivs", "?").strip() != "1": escaped("NoNewPrivs is", status.get("NoNewPrivs"))
 for what, f in [("setuid", os.setuid), ("setgid", os.setgid)]:

@@ -25,6 +25,7 @@ const (
 	Processes   Claim = "processes"   // Caps.PrivateProcesses
 	Quotas      Claim = "quotas"      // Caps.PrivateQuotas
 	Kernel      Claim = "kernel"      // Caps.Boundary is not BoundaryNone
+	Rights      Claim = "rights"      // Caps.Boundary is neither BoundaryNone nor BoundaryVM, where the kernel is inside
 	Memory      Claim = "memory"      // Caps.Enforced.Memory
 	CPUs        Claim = "cpus"        // Caps.Enforced.CPUs
 	PIDs        Claim = "pids"        // Caps.Enforced.PIDs
@@ -47,6 +48,8 @@ func (c Claim) Claimed(caps driver.Caps) bool {
 		return caps.PrivateQuotas
 	case Kernel:
 		return caps.Boundary != driver.BoundaryNone
+	case Rights:
+		return caps.Boundary != driver.BoundaryNone && caps.Boundary != driver.BoundaryVM
 	case Memory:
 		return held(caps.Enforced.Memory)
 	case CPUs:
@@ -140,8 +143,13 @@ func (r Report) String() string {
 	return s
 }
 
-// caseBound bounds the time of one case. The time for random system calls is added to it.
+// caseBound bounds the time of one case, besides bounds of the driver and the time for random
+// system calls.
 const caseBound = 60 * time.Second
+
+// bound returns the bound of a case on this driver. A driver whose sandboxes need more time to be
+// made also runs programs more slowly.
+func (t Target) bound() time.Duration { return caseBound + t.Driver.Caps().Setup + t.fuzz() }
 
 // Run runs one case. It does not close the driver.
 func Run(ctx context.Context, t Target, c Case) Report {
@@ -158,7 +166,7 @@ func Run(ctx context.Context, t Target, c Case) Report {
 		r.Verdict, r.Evidence = NotRun, "the host has no address besides loopback"
 		return r
 	}
-	ctx, cancel := context.WithTimeout(ctx, caseBound+t.fuzz())
+	ctx, cancel := context.WithTimeout(ctx, t.bound())
 	defer cancel()
 	sc, err := newScene(t, c)
 	if err != nil {

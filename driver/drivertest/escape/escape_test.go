@@ -107,10 +107,14 @@ func TestClaims(t *testing.T) {
 	by := sandbar.EnforcedRlimit
 	full := driver.Caps{Boundary: driver.BoundaryNamespaces, PrivateFiles: true, PrivateNetwork: true, PrivateProcesses: true, PrivateQuotas: true,
 		Enforced: enforced(by)}
-	for _, c := range []Claim{Files, Network, Processes, Quotas, Kernel, Memory, CPUs, PIDs, Disk, Inodes, Descriptors} {
+	for _, c := range []Claim{Files, Network, Processes, Quotas, Kernel, Rights, Memory, CPUs, PIDs, Disk, Inodes, Descriptors} {
 		if c.Claimed(bare) || !c.Claimed(full) {
 			t.Errorf("%s: claimed by a driver that claims nothing: %v, by one that claims all: %v", c, c.Claimed(bare), c.Claimed(full))
 		}
+	}
+	machine := driver.Caps{Boundary: driver.BoundaryVM}
+	if !Kernel.Claimed(machine) || Rights.Claimed(machine) {
+		t.Error("a machine must protect the host's kernel, and may give its programs rights over its own")
 	}
 	if !Always.Claimed(bare) {
 		t.Error("what is always claimed depends on the driver")

@@ -105,6 +105,9 @@ func (s *Scene) environment() map[string]string {
 	env := s.Bait.env()
 	maps.Copy(env, s.Spec.Env)
 	env["SANDBAR_ESCAPE"] = s.token
+	if s.Driver.Caps().Boundary == driver.BoundaryVM {
+		env["OWN_KERNEL"] = "1"
+	}
 	for name, v := range map[string]int64{"LIMIT_MEMORY": s.Case.Limits.Memory, "LIMIT_PIDS": s.Case.Limits.PIDs,
 		"LIMIT_DISK": s.Case.Limits.Disk, "LIMIT_INODES": s.Case.Limits.Inodes, "LIMIT_FILES": s.Case.Limits.Files} {
 		env[name] = strconv.FormatInt(v, 10)
@@ -215,7 +218,7 @@ func wait(ctx context.Context, p driver.Process) (sandbar.Result, error) {
 	case e := <-ended:
 		return e.res, e.err
 	case <-ctx.Done():
-		return sandbar.Result{}, fmt.Errorf("the program went on beyond the bound of %v", caseBound)
+		return sandbar.Result{}, errors.New("the program went on beyond the bound of the case")
 	}
 }
 

@@ -19,8 +19,9 @@ type Spawner struct {
 	out  []byte
 }
 
-// spawnTimeout bounds one Spawn, and the Hello. A spawner that takes longer is stuck in the kernel.
-const spawnTimeout = 30 * time.Second
+// spawnTimeout bounds one Spawn, and the Hello. A spawner that takes longer is stuck in the kernel,
+// or the host is overloaded: it is long because all sandboxes end with the spawner.
+const spawnTimeout = 2 * time.Minute
 
 // NewSpawner takes ownership of conn and waits for the spawner's Hello. On failure it closes conn.
 func NewSpawner(conn *net.UnixConn) (*Spawner, error) {

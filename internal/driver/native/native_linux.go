@@ -8,6 +8,7 @@ import (
 	"github.com/sandbar-dev/sandbar/driver"
 	"github.com/sandbar-dev/sandbar/internal/agent"
 	"github.com/sandbar-dev/sandbar/internal/agent/client"
+	"github.com/sandbar-dev/sandbar/internal/linux/egress"
 	"github.com/sandbar-dev/sandbar/internal/linux/hostenv"
 	"github.com/sandbar-dev/sandbar/internal/linux/policy"
 	"github.com/sandbar-dev/sandbar/internal/linux/sandboxes"
@@ -108,13 +109,13 @@ func (d *Driver) Close() error {
 // Caps returns the driver's properties and the limits that it can enforce on this host.
 func (d *Driver) Caps() driver.Caps {
 	c := d.Facts
-	c.Outbound = d.hasNetwork()
+	c.Outbound = d.noNetwork() == ""
 	return c
 }
 
 // refuse returns Unsupported if s asks for a network or a limit that this host cannot provide.
 func (d *Driver) refuse(s sandbar.Spec) error {
-	if err := d.refuseNetwork(s.Network); err != nil {
+	if err := egress.Refuse(Name, s.Network, d.noNetwork()); err != nil {
 		return err
 	}
 	return d.Refuse(s)

@@ -85,27 +85,13 @@ func canEnter() bool {
 	return unix.Capget(&hdr, &data[0]) == nil && data[0].Effective&(1<<unix.CAP_SYS_ADMIN) != 0
 }
 
-// hasNetwork reports whether sandboxes of this driver can have the network "outbound".
-func (d *Driver) hasNetwork() bool {
-	return d.net.host != nil && (d.net.daemonCreates || d.mode == agent.ModeSocket)
-}
-
-// refuseNetwork returns Unsupported for a network that this driver or host does not provide.
-func (d *Driver) refuseNetwork(n sandbar.Network) error {
-	e := &sandbar.Error{Code: sandbar.Unsupported, Field: "network", Fix: "use the network \"none\""}
-	switch {
-	case n == "" || n == sandbar.NetworkNone:
-		return nil
-	case n != sandbar.NetworkOutbound:
-		e.Message = "network " + sandbar.Quote(string(n), 40) + " is not possible; the native driver has \"none\" and \"outbound\""
-	case d.net.host == nil:
-		e.Message = d.net.note
-	case !d.hasNetwork():
-		e.Message = "sandboxes cannot have a network: their device is passed as a descriptor, which this connection to the agent cannot carry"
-	default:
-		return nil
+// noNetwork returns why sandboxes of this driver cannot have the network "outbound", "" if they
+// can.
+func (d *Driver) noNetwork() string {
+	if d.net.host != nil && !d.net.daemonCreates && d.mode != agent.ModeSocket {
+		return "sandboxes cannot have a network: their device is passed as a descriptor, which this connection to the agent cannot carry"
 	}
-	return e
+	return d.net.note
 }
 
 // addNetwork adds the network device and the name server to a plan.

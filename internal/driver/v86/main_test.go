@@ -13,8 +13,8 @@ import (
 
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/driver"
+	"github.com/sandbar-dev/sandbar/internal/linux/cpio"
 	"github.com/sandbar-dev/sandbar/internal/test/testenv"
-	"github.com/sandbar-dev/sandbar/internal/wasm/v86/cpio"
 	"github.com/sandbar-dev/sandbar/internal/wasm/v86/worker"
 )
 

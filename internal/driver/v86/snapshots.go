@@ -17,9 +17,9 @@ import (
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/driver"
 	"github.com/sandbar-dev/sandbar/internal/agent/wire"
+	"github.com/sandbar-dev/sandbar/internal/process/cachedir"
 	"github.com/sandbar-dev/sandbar/internal/process/child"
 	"github.com/sandbar-dev/sandbar/internal/wasm/artefact"
-	"github.com/sandbar-dev/sandbar/internal/wasm/cachedir"
 	"github.com/sandbar-dev/sandbar/internal/wasm/v86/image"
 	"github.com/sandbar-dev/sandbar/internal/wasm/v86/worker"
 )

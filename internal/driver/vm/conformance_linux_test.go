@@ -21,21 +21,10 @@ func later() []string {
 	}
 }
 
-// guestKernel is why attacks on the kernel by calls that native's filter denies are no escapes.
-const guestKernel = "the call reaches the guest's kernel, which is inside the boundary; the monitor has the filter"
-
 func TestConformance(t *testing.T) {
 	binary := agentBinary(t)
 	drivertest.Run(t, drivertest.Harness{
 		Name: Name, Skips: "testdata/skips.golden", Slow: true, Options: testOptions(t), Later: later(),
-		KnownFailures: map[string]string{
-			"escape/15-outer-memory":   "programs and the agent are both user 0 of the machine: a program can open /proc/1/syscall and list /proc/1/fd, but neither read nor write the agent's memory",
-			"escape/30-new-privileges": "programs are user 0 of the machine and have the capabilities that container engines give; none reaches beyond the machine",
-			"escape/58-calls":          guestKernel,
-			"escape/60-clone3":         guestKernel,
-			"escape/62-privileges":     guestKernel,
-			"escape/63-known-holes":    guestKernel,
-		},
 		New: func(h driver.Host) (driver.Driver, error) { return New(h, binary) },
 	})
 }

@@ -138,6 +138,10 @@ func (d *Driver) monitorMounts(more []string) []wire.Mount {
 // bootTimeout bounds the boot of a machine up to the agent's first frame, and each step after it.
 const bootTimeout = 3 * time.Minute
 
+// setupTimeout bounds the creation of a sandbox: the first one of a kind boots a machine, and on a
+// busy host an emulated one is restored when others have got their share of the processors.
+const setupTimeout = bootTimeout + time.Minute
+
 // boot boots a machine of a kind and saves it into the files of a snapshot. It returns the process
 // of the interpreter, if the kind has one.
 func (r *resources) boot(ctx context.Context, k kind, s monitor.Snapshot) (carried *client.Carried, err error) {

@@ -43,22 +43,6 @@ func (d *Driver) closeNetwork() error {
 	return d.network.Close()
 }
 
-// refuseNetwork returns Unsupported for a network that this driver or host does not provide.
-func (d *Driver) refuseNetwork(n sandbar.Network) error {
-	e := &sandbar.Error{Code: sandbar.Unsupported, Field: "network", Fix: "use the network \"none\""}
-	switch {
-	case n == "" || n == sandbar.NetworkNone:
-		return nil
-	case n != sandbar.NetworkOutbound:
-		e.Message = "network " + sandbar.Quote(string(n), 40) + " is not possible; the driver vm has \"none\" and \"outbound\""
-	case d.network == nil:
-		e.Message = d.noNetwork
-	default:
-		return nil
-	}
-	return e
-}
-
 // attachNetwork connects the machine to the TCP/IP stack, and returns the monitor's end.
 func (r *resources) attachNetwork() (*os.File, error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)

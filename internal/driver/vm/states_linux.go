@@ -248,7 +248,7 @@ func (w *stateWriter) size() (n int64, err error) {
 	}
 	if w.o.MaxBytes > 0 && n > w.o.MaxBytes {
 		return 0, &sandbar.Error{Code: sandbar.Exhausted, Message: "the sandbox's state takes more space than is left for paused sandboxes",
-			Fix: "resume or remove paused sandboxes, or let the operator raise paused.max_bytes"}
+			Fix: "resume or remove paused sandboxes, or let the operator raise paused.max_bytes or paused.client_share"}
 	}
 	return n, nil
 }

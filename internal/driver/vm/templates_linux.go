@@ -22,7 +22,7 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/agent/client"
 	"github.com/sandbar-dev/sandbar/internal/driver/vm/monitor"
 	"github.com/sandbar-dev/sandbar/internal/linux/sandboxes"
-	"github.com/sandbar-dev/sandbar/internal/wasm/cachedir"
+	"github.com/sandbar-dev/sandbar/internal/process/cachedir"
 )
 
 // kind is everything on which a snapshot depends. Its encoding names the snapshot.

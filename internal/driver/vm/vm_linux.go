@@ -72,7 +72,7 @@ type Driver struct {
 	filter    []byte // system calls of monitors
 	templates *templates
 	network   *egress.Host // nil: no sandbox can have a network
-	noNetwork string       // why network is nil
+	noNetwork string       // why network is nil, "" if it is not
 
 	readyMu   sync.Mutex
 	monitor   monitor.Monitor // nil until ready has succeeded, which sets the fields below
@@ -210,6 +210,7 @@ func (d *Driver) prepareKernel(ctx context.Context) (err error) {
 func (d *Driver) describe() {
 	c := &d.Facts
 	c.OOMCounted, c.HostPrograms = false, !d.fixed
+	c.Setup = setupTimeout
 	c.Enforced.Memory, c.Enforced.PIDs = sandbar.EnforcedRuntime, sandbar.EnforcedRuntime
 	c.Enforced.CPUShares = d.Groups.Caps().CPUShares
 	notes := []string{"the monitor is " + d.qemu.Facts().Build}
@@ -219,7 +220,7 @@ func (d *Driver) describe() {
 	case d.monitor.Facts().Accelerator == qemu.TCG:
 		notes = append(notes, "machines are emulated (TCG), because KVM was not asked for or no machine boots on it: programs run several times slower than on this host")
 	}
-	if c.Outbound = d.network != nil; !c.Outbound {
+	if c.Outbound = d.noNetwork == ""; !c.Outbound {
 		notes = append(notes, d.noNetwork)
 	}
 	c.Notes = append(notes, c.Notes...)
@@ -256,7 +257,7 @@ func (d *Driver) Prepare(ctx context.Context) error {
 
 // refuse returns an error if the driver cannot do or enforce what s requests.
 func (d *Driver) refuse(s sandbar.Spec) error {
-	if err := d.refuseNetwork(s.Network); err != nil {
+	if err := egress.Refuse(Name, s.Network, d.noNetwork); err != nil {
 		return err
 	}
 	if m := s.Limits.Memory; m > 0 && (m < MinMemory || m > MaxMemory) {

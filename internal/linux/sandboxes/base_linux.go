@@ -61,8 +61,13 @@ func (b *Base) Open(binary []byte) (err error) {
 
 // Start starts the spawner process. After an error the caller must call Release.
 func (b *Base) Start() (err error) {
-	b.Spawner, err = spawn.New(b.Program, b.Owner)
-	return err
+	if b.Spawner, err = spawn.New(b.Program, b.Owner); err != nil {
+		return err
+	}
+	b.Spawner.Lost = func(err error) {
+		b.Log.Warn("the process that starts sandboxes has ended, and with it all sandboxes; it is started again", "error", err)
+	}
+	return nil
 }
 
 // Release releases the resources of Open and Start. The spawner process ends first, because it is

@@ -25,6 +25,10 @@ import (
 // sandboxes are lost: each detects that by the end of its connection. The next Start starts another
 // spawner process. A Spawner is safe for concurrent use.
 type Spawner struct {
+	// Lost, if set, is called when the spawner process has ended by itself or does not answer. It must
+	// not call the Spawner. It is set before the first Start.
+	Lost func(err error)
+
 	exe   *Program
 	owner string
 	// Calls for the thread that starts processes. It lives until Close, because the parent-death
@@ -208,6 +212,9 @@ func (s *Spawner) Start(r *wire.Spawn, g *cgroup.Group, socket *os.File, memory 
 			return nil, err
 		}
 		s.stopProcess()
+		if s.Lost != nil {
+			s.Lost(err)
+		}
 		if try > 0 {
 			return nil, sandbar.Errorf(sandbar.Internal, "%w, twice in a row", err)
 		}

@@ -120,6 +120,7 @@ type Executor struct {
 type PausedSandboxes struct {
 	Dir           string // "" unless set; see PausedDir
 	Max, MaxBytes int64
+	ClientShare   int64 // percent
 }
 
 // PausedDir returns the directory of paused sandboxes, "" without a StateDir.

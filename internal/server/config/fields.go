@@ -249,6 +249,8 @@ func (c *Config) lifecycleFields() []field {
 			"Paused sandboxes that the daemon keeps. Beyond it a sandbox cannot be paused."),
 		measure("paused.max_bytes", &c.Paused.MaxBytes, size, bounds[int64]{lo: 1 << 20, hi: maxSize}, "16GiB",
 			"The space on disk of all paused sandboxes together."),
+		measure("paused.client_share", &c.Paused.ClientShare, count, bounds[int64]{lo: 1, hi: 100}, "25",
+			"The percentage of paused.max and of paused.max_bytes that the paused sandboxes of one client in clients can take. The daemon's own token can use all."),
 	}
 }
 

@@ -55,7 +55,7 @@ func TestDefaults(t *testing.T) {
 		SpeculationMitigations: "on",
 		MaxConnections:         4096, MaxSandboxes: 64, MaxQueue: 1024, QueueTimeout: time.Minute, MaxCode: 1 << 20, MaxEnv: 64 << 10, MaxFile: 16 << 30,
 		Grace: 500 * time.Millisecond, IdleTimeout: 10 * time.Minute, MaxLifetime: 24 * time.Hour, ReplayBytes: 1 << 20, KeepFinished: 64,
-		Paused: PausedSandboxes{Max: 64, MaxBytes: 16 << 30},
+		Paused: PausedSandboxes{Max: 64, MaxBytes: 16 << 30, ClientShare: 25},
 		Code:   Code{MaxOutput: 10 << 10, BlockedImports: []string{"os", "subprocess", "shutil", "socket", "pathlib"}, Store: "never", Artifacts: "artifacts"},
 		Fathom: Fathom{DisconnectGrace: 5 * time.Second, WriteTimeout: 30 * time.Second, MaxPerConnection: 256, MaxStdin: 1 << 20},
 		Executor: Executor{MaxJSON: 16 << 20, MaxContent: 16 << 30, MaxOutput: 64 << 20, KeepLines: 10000, KeepBytes: 8 << 20, KeepFinished: 64, Heartbeat: 10 * time.Second,

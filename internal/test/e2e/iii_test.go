@@ -123,7 +123,7 @@ func iiiClients(t *testing.T) string {
 // runIII runs a test program of an SDK. All its checks must pass.
 func runIII(t *testing.T, url string, checks int, env string, args ...string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute) // of checks in emulated machines
 	defer cancel()
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 	cmd.Dir = iiiClients(t)

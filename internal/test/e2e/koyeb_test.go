@@ -47,7 +47,7 @@ func TestKoyebCreate(t *testing.T) {
 // checks and no failure.
 func runChecks(t *testing.T, mode string, least int, env ...string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute) // of checks in emulated machines
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "/usr/bin/python3", filepath.Join("testdata", "koyeb", "checks.py"), mode)
 	cmd.Env = append(append(environ(), "PYTHONPATH="+testenv.KoyebPath(), "PYTHONDONTWRITEBYTECODE=1", "NO_PROXY=*"), env...)

@@ -78,7 +78,7 @@ func TestIIIQuickstartOnMachines(t *testing.T) {
 	testenv.Need(t, testenv.TestAll, testenv.UserNS, testenv.VM, testenv.DebianImage, testenv.Node, testenv.NpmIII, testenv.PyIII)
 	dir := t.TempDir()
 	archive := filepath.Join(dir, "node.tar")
-	if err := addFile(testenv.DebianArchive(), archive, "/usr/bin/node"); err != nil {
+	if err := addProgram(testenv.DebianArchive(), archive, "/usr/bin/node"); err != nil {
 		t.Fatal(err)
 	}
 	load := exec.CommandContext(t.Context(), testenv.Build(t, "cmd/sandbar"), "images", "import", archive, "node")
@@ -108,8 +108,24 @@ func machineCache(t *testing.T) string {
 	return cache
 }
 
-// addFile copies an archive and adds a program of this host at its own path.
-func addFile(from, to, program string) error {
+// addProgram copies an archive and adds a program of this host at its own path, with the libraries
+// that the archive lacks.
+func addProgram(from, to, program string) error {
+	more := []string{program}
+	libraries, err := exec.Command("ldd", program).Output()
+	if err != nil {
+		return err
+	}
+	for _, word := range strings.Fields(string(libraries)) {
+		if rest, ok := strings.CutPrefix(word, "/lib/"); ok {
+			more = append(more, "/usr/lib/"+rest) // /lib is a link to it
+		}
+	}
+	return addFiles(from, to, more)
+}
+
+// addFiles copies an archive and adds files of this host that it lacks, at their own paths.
+func addFiles(from, to string, files []string) error {
 	in, err := os.Open(from)
 	if err != nil {
 		return err
@@ -121,10 +137,14 @@ func addFile(from, to, program string) error {
 	}
 	defer out.Close()
 	r, w := tar.NewReader(in), tar.NewWriter(out)
+	has := map[string]bool{}
 	for {
 		h, err := r.Next()
 		if errors.Is(err, io.EOF) {
 			break
+		}
+		if err == nil {
+			has[filepath.Join("/", h.Name)] = true
 		}
 		if err == nil {
 			err = w.WriteHeader(h)
@@ -136,14 +156,23 @@ func addFile(from, to, program string) error {
 			return err
 		}
 	}
-	b, err := os.ReadFile(program)
-	if err == nil {
-		err = w.WriteHeader(&tar.Header{Name: "." + program, Typeflag: tar.TypeReg, Mode: 0o755, Size: int64(len(b))})
+	for _, file := range files {
+		if has[file] {
+			continue
+		}
+		has[file] = true
+		b, err := os.ReadFile(file)
+		if err == nil {
+			err = w.WriteHeader(&tar.Header{Name: "." + file, Typeflag: tar.TypeReg, Mode: 0o755, Size: int64(len(b))})
+		}
+		if err == nil {
+			_, err = w.Write(b)
+		}
+		if err != nil {
+			return err
+		}
 	}
-	if err == nil {
-		_, err = w.Write(b)
-	}
-	return errors.Join(err, w.Close(), out.Close())
+	return errors.Join(w.Close(), out.Close())
 }
 
 // A machine that does not boot is S300 with the last words of its monitor.

@@ -15,7 +15,7 @@ func now() time.Time { return time.Now() }
 type pausedInterpreter struct {
 	*prestarted
 	process driver.Process
-	started time.Time // when Start had returned
+	started time.Time // when Start, or the restore of its machine, had returned
 }
 
 var _ driver.Evaluator = (*pausedInterpreter)(nil)
@@ -44,11 +44,12 @@ func Restore(t driver.TemplateSpec, restore func(std driver.Stdio) (driver.Sandb
 		return nil, err
 	}
 	a := &prestarted{t: &template{spec: t, kind: k}, std: newDeferredStdio(""), ended: make(chan struct{})}
-	w := &pausedInterpreter{prestarted: a, started: now()}
+	w := &pausedInterpreter{prestarted: a}
 	if a.Sandbox, w.process, err = restore(a.std.stdio()); err != nil {
 		a.std.abandon()
 		return nil, err
 	}
+	w.started = now() // not before: the driver's clock of the process starts when the machine runs
 	w.follow(w.process)
 	return w, nil
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -194,6 +195,51 @@ func TestDurationExcludesTheWait(t *testing.T) {
 			t.Errorf("%v after %v of waiting: %v, %v; want %v", c.told, c.waited, r.Duration, err, c.want)
 		}
 	}
+}
+
+// That of an interpreter in a restored machine excludes the restore, of which the driver's clock of
+// the process saw only the end.
+func TestDurationAfterRestore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &clocked{end: make(chan struct{})}
+		sb, err := Restore(driver.TemplateSpec{Language: "python", Argv: []string{"python3"}, File: "main.py"},
+			func(std driver.Stdio) (driver.Sandbox, driver.Process, error) {
+				time.Sleep(10 * time.Second)
+				p.started = time.Now()
+				time.Sleep(100 * time.Millisecond)
+				go io.Copy(io.Discard, std.Stdin)
+				sb, err := faulty.New().Create(t.Context(), sandbar.NewID(), sandbar.Spec{Limits: sandbar.Limits{Disk: 1 << 20, Inodes: 10}})
+				return sb, p, err
+			})
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		run, err := sb.(driver.Evaluator).Eval(t.Context(), driver.Evaluation{Path: "main.py"}, driver.Stdio{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Second)
+		close(p.end)
+		if r, err := run.Wait(); err != nil || r.Duration < 2*time.Second || r.Duration > 2100*time.Millisecond {
+			t.Errorf("%v, %v; want 2 s", r.Duration, err)
+		}
+		if err := sb.Destroy(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// clocked is a process whose Duration is the time from started to end.
+type clocked struct {
+	driver.Process
+	started time.Time
+	end     chan struct{}
+}
+
+func (c *clocked) Wait() (sandbar.Result, error) {
+	<-c.end
+	return sandbar.Result{Duration: time.Since(c.started)}, nil
 }
 
 type ended struct {

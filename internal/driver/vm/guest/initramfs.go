@@ -12,7 +12,7 @@ import (
 
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/internal/agent/boot"
-	"github.com/sandbar-dev/sandbar/internal/wasm/v86/cpio"
+	"github.com/sandbar-dev/sandbar/internal/linux/cpio"
 )
 
 // BuildInitramfs writes the initial file system for a kernel, with agent as its first program, and

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/sandbar-dev/sandbar"
-	"github.com/sandbar-dev/sandbar/internal/wasm/cachedir"
+	"github.com/sandbar-dev/sandbar/internal/process/cachedir"
 )
 
 // OpenCache opens or creates the directory of kernels, roots and initial file systems: dir, or

@@ -27,9 +27,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/sandbar-dev/sandbar/internal/linux/cpio"
 	"github.com/sandbar-dev/sandbar/internal/test/testenv"
 	"github.com/sandbar-dev/sandbar/internal/test/testenv/qemu/guestplan"
-	"github.com/sandbar-dev/sandbar/internal/wasm/v86/cpio"
 )
 
 // Guest describes the guest and its commands.

@@ -92,7 +92,7 @@ var userDependent = []string{
 	".", "client", "cmd", "sandbox", "driver", "engine",
 	"internal/agent", "internal/driver", "internal/image", "internal/linux", "internal/process",
 	"internal/protocol", "internal/server", "internal/test/e2e", "internal/test/testenv", "internal/warm",
-	"internal/wasm/artefact", "internal/wasm/cachedir", "internal/wasm/guest", "internal/wasm/v86", "internal/wasm/worker",
+	"internal/wasm/artefact", "internal/wasm/guest", "internal/wasm/v86", "internal/wasm/worker",
 }
 
 // dependsOnUser reports whether the ordinary user's pass includes the package in dir.

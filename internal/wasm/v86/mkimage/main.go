@@ -10,7 +10,7 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/sandbar-dev/sandbar/internal/wasm/v86/cpio"
+	"github.com/sandbar-dev/sandbar/internal/linux/cpio"
 	"github.com/sandbar-dev/sandbar/internal/wasm/v86/image"
 )
 

@@ -11,7 +11,7 @@ const { version } = require("ws/package.json");
 
 const TS = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/;
 const TERMINAL = ["completed", "failed", "timeout", "oom", "cancelled"];
-const PATIENCE = 60_000; // ms that any one execution may take; only a failing check waits so long
+const PATIENCE = 240_000; // ms that any one execution may take; only a failing check waits so long
 
 // The accumulator of the specification, which also records the order of messages.
 class Accumulator {
@@ -138,7 +138,7 @@ class Client {
     this.executions.set(acc.execution_id, acc);
     this.send({
       type: "execute", id: acc.execution_id, language, code, stdin, env,
-      limits: { timeout_ms: 30000, memory_mb: 256, cpu_shares: 512, ...limits },
+      limits: { timeout_ms: 120000, memory_mb: 256, cpu_shares: 512, ...limits },
     });
     return acc;
   }

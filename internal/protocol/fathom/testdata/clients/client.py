@@ -10,7 +10,7 @@ import websockets
 
 TS = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 TERMINAL = ["completed", "failed", "timeout", "oom", "cancelled"]
-PATIENCE = 60  # seconds that any one execution may take; only a failing check waits so long
+PATIENCE = 240  # seconds that any one execution may take; only a failing check waits so long
 
 
 class Accumulator:
@@ -100,7 +100,7 @@ class Client:
         self.count += 1
         acc = Accumulator(f"exec_{self.count:08x}")
         self.executions[acc.execution_id] = acc
-        limits = {"timeout_ms": 30000, "memory_mb": 256, "cpu_shares": 512, **limits}
+        limits = {"timeout_ms": 120000, "memory_mb": 256, "cpu_shares": 512, **limits}
         await self.send(type="execute", id=acc.execution_id, language=language, code=code,
                         stdin=stdin, env=env or {}, limits=limits)
         return acc
