@@ -389,7 +389,7 @@ func (w *writer) becomeProgram() {
 	if w.ruleset != 0 {
 		w.call("enter the Landlock domain", unix.SYS_LANDLOCK_RESTRICT_SELF, loaded(w.ruleset), 0)
 	}
-	w.call("close descriptors", unix.SYS_CLOSE_RANGE, 3, 1<<32-1, 0)
+	w.call("close descriptors", unix.SYS_CLOSE_RANGE, 3, uint64(1<<32-1), 0)
 	w.call("unblock signals", unix.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, w.words(0), 0, 8)
 	if len(s.ProgramSeccomp) > 0 {
 		w.filter("install the programs' seccomp filter", s.ProgramSeccomp)

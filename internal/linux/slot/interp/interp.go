@@ -71,3 +71,11 @@ func (i *Instr) Put(b []byte) {
 		binary.LittleEndian.PutUint64(b[8*k:], w)
 	}
 }
+
+// Process is what Start makes.
+type Process struct {
+	Flags  uint64 // of clone3(2), besides CLONE_PIDFD and CLONE_CLEAR_SIGHAND
+	Cgroup int    // descriptor of a version 2 cgroup in which the process starts; -1: the caller's
+	Memory int    // descriptor of the memory, Size bytes
+	Socket int    // descriptor that becomes Socket
+}

@@ -1,3 +1,5 @@
+//go:build amd64 || arm64
+
 package interp
 
 import (
@@ -18,14 +20,6 @@ func address() uintptr
 
 // codeSize is more than the size of start in bytes.
 const codeSize = 1024
-
-// Process is what Start makes.
-type Process struct {
-	Flags  uint64 // of clone3(2), besides CLONE_PIDFD and CLONE_CLEAR_SIGHAND
-	Cgroup int    // descriptor of a version 2 cgroup in which the process starts; -1: the caller's
-	Memory int    // descriptor of the memory, Size bytes
-	Socket int    // descriptor that becomes Socket
-}
 
 // Start starts a process that unmaps all memory but the shared one (unless keepsMemory), closes all
 // descriptors but the socket, asks the kernel to kill it when the calling thread ends, and executes
