@@ -79,9 +79,9 @@ echo == limits; grep -v 'Max file locks' /proc/self/limits
 for f in oom_score_adj timerslack_ns cgroup loginuid sessionid uid_map gid_map setgroups coredump_filter personality autogroup; do echo "== $f"; cat /proc/self/$f 2>&1; done
 for f in /proc/sys/user/*; do echo "$f $(cat $f)"; done
 cat /proc/sys/kernel/hostname /proc/sys/kernel/core_pattern /proc/net/dev | sed 's/[0-9][0-9 ]*$//'
-echo == roots; ls -laR / --ignore=proc --ignore=usr --ignore='[0-9]*' 2>&1 | sed -E 's/ +[A-Z][a-z]{2} +[0-9]+ +[0-9:]+ / DATE /; s/^total .*/total/; s/^(d[^ ]+ +[0-9]+ +[^ ]+ +[^ ]+) +[0-9]+ /\1 SIZE /'
-echo == proc; ls -la /proc 2>&1 | grep -v ' [0-9]*$' | sed -E 's/ +[A-Z][a-z]{2} +[0-9]+ +[0-9:]+ / DATE /; s/^(d[^ ]+) +[0-9]+ /\1 N /;s/ [0-9]+ DATE/ SIZE DATE/' | grep -v -E ' (self|thread-self|\.|\.\.)($| ->)'
-ls -la /usr/local /usr/local/* 2>&1 | sed -E 's/ +[A-Z][a-z]{2} +[0-9]+ +[0-9:]+ / DATE /; s/^total .*//'
+echo == roots; ls -laR / --ignore=proc --ignore=usr --ignore='[0-9]*' 2>&1 | sed -E 's/ +/ /g; s/ +[A-Z][a-z]{2} +[0-9]+ +[0-9:]+ / DATE /; s/^total .*/total/; s/^(d[^ ]+ +[0-9]+ +[^ ]+ +[^ ]+) +[0-9]+ /\1 SIZE /'
+echo == proc; ls -la /proc 2>&1 | grep -v ' [0-9]*$' | sed -E 's/ +/ /g; s/ +[A-Z][a-z]{2} +[0-9]+ +[0-9:]+ / DATE /; s/^(d[^ ]+) +[0-9]+ /\1 N /;s/ [0-9]+ DATE/ SIZE DATE/' | grep -v -E ' (self|thread-self|\.|\.\.)($| ->)'
+ls -la /usr/local /usr/local/* 2>&1 | sed -E 's/ +/ /g; s/ +[A-Z][a-z]{2} +[0-9]+ +[0-9:]+ / DATE /; s/^total .*//'
 echo == files; for f in passwd group hosts hostname nsswitch.conf resolv.conf; do cat /etc/$f; done
 wc -c /etc/machine-id /proc/sys/kernel/random/boot_id
 for f in /proc/*; do case $f in /proc/[0-9]*) ;; *) [ -f $f ] && printf '%s ' $f && head -c 20 $f 2>&1 | wc -c;; esac; done
