@@ -102,7 +102,8 @@ func watchEnds(c *C, b driver.Sandbox, _ sandbar.FS, f sandbar.FileWatcher) {
 				c.code(err, "Watch after others were closed", sandbar.Exhausted)
 				return false
 			}
-			return w.Close() == nil && w.Close() == nil
+			c.ok(w.Close(), "Close")
+			return w.Close() == nil // again
 		}, "a watch is possible after others were closed")
 	}
 	w, err := f.Watch(c.ctx, "kept", false)

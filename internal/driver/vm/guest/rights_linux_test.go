@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"net"
 	"os"
+	"runtime"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -36,6 +37,7 @@ func TestMain(m *testing.M) {
 				b[i] = 1
 			}
 			all = append(all, b)
+			runtime.KeepAlive(all)
 		}
 	}
 }
