@@ -7,8 +7,8 @@ import (
 	"io/fs"
 	"net"
 	"os"
-	"runtime"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
