@@ -21,6 +21,7 @@ import select
 import signal
 import struct
 import threading
+import time
 import traceback
 import types
 
@@ -36,7 +37,7 @@ class UsageError(Exception):
 
 
 def _main():
-    os_read, os_write, os_getpid, dumps, loads = os.read, os.write, os.getpid, json.dumps, json.loads
+    os_read, os_write, os_getpid, dumps, loads, monotonic = os.read, os.write, os.getpid, json.dumps, json.loads, time.monotonic
     pid = os_getpid()
     MAX_DISPLAY = 8 << 20  # of a frame; see frame.go
     MAX_ERROR = 128 << 10
@@ -58,7 +59,10 @@ def _main():
         os.close(r)
         os.set_blocking(high, False)
         pipes[high] = kind
-    wake_r, wake_w = os.pipe()
+    wake_r, wake_w = os.pipe()  # wakes the thread of forward; gets a byte for each signal too
+    os.set_blocking(wake_r, False)
+    os.set_blocking(wake_w, False)
+    main_thread = threading.get_ident()
 
     lock = threading.RLock()
 
@@ -67,10 +71,13 @@ def _main():
         critical = 0  # the main thread writes a frame: SIGINT waits
         pending = False
         dead = False
+        asked = None  # time at which forward saw a SIGINT that has not been handled
+        handled = False  # the handler has run during this cell
 
     def on_sigint(number, frame):
         if os_getpid() != pid:
             raise KeyboardInterrupt
+        State.handled = True
         if State.critical:
             State.pending = True
         elif State.running:
@@ -124,9 +131,43 @@ def _main():
                 if fd is None:
                     flush_streams()
                 elif fd == wake_r:
-                    os_read(wake_r, 64)
+                    with lock:
+                        if signal.SIGINT in read_wakes() and not State.handled:
+                            State.asked = monotonic()
                 else:
                     drain()
+            repeat_interrupt()
+
+    def read_wakes():
+        """Returns the bytes in the pipe that wakes forward."""
+        data = b""
+        while True:
+            try:
+                data += os_read(wake_r, 1024)
+            except BlockingIOError:
+                return data
+
+    def repeat_interrupt():
+        """Sends SIGINT again if it came just before the main thread began a system call.
+
+        CPython calls the handler between two instructions. A signal after the last check does not
+        end a system call that begins then, such as that of time.sleep."""
+        with lock:
+            late = State.running and not State.handled and State.asked and monotonic() - State.asked > 0.1
+            if late and signal.getsignal(signal.SIGINT) is on_sigint:
+                State.asked = monotonic()
+                signal.pthread_kill(main_thread, signal.SIGINT)
+
+    def wake_on_signals():
+        """Makes signals write to the pipe of forward. A loop of asyncio may have changed that."""
+        signal.set_wakeup_fd(wake_w, warn_on_full_buffer=False)
+
+    def stop_waking():
+        """Keeps the signals of a fork out of the pipe of forward."""
+        try:
+            signal.set_wakeup_fd(-1)
+        except ValueError:
+            pass  # not in the main thread
 
     def flush_streams():
         for stream in (stdout, stderr):
@@ -659,6 +700,10 @@ def _main():
         signal.signal(signal.SIGINT, on_sigint)
         sys.displayhook = displayhook
         error = None
+        wake_on_signals()
+        with lock:
+            read_wakes()
+            State.asked, State.handled = None, False
         State.pending, State.running = False, True
         os_write(wake_w, b".")
         try:
@@ -686,6 +731,7 @@ def _main():
     def serve():
         thread = threading.Thread(target=forward, daemon=True, name="sandbar-output")
         thread.start()
+        os.register_at_fork(after_in_child=stop_waking)
         signal.signal(signal.SIGINT, on_sigint)
         send(b"k", b"")
         while True:

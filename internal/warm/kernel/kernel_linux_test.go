@@ -199,6 +199,15 @@ func TestPython(t *testing.T) {
 			t.Errorf("%q, interrupted: %q", code, got)
 		}
 	}
+	// An interrupt just before a system call does not end it, so it is repeated. The cell writes to
+	// the pipe what the signal's handler in C would.
+	const lost = "import os, signal, time\nfd = signal.set_wakeup_fd(-1)\nsignal.set_wakeup_fd(fd, warn_on_full_buffer=False)\nos.write(fd, bytes([2]))\ntime.sleep(1000)"
+	if got := s.run(lost); !strings.Contains(got, "!KeyboardInterrupt") {
+		t.Errorf("a lost interrupt: %q", got)
+	}
+	if got := s.run("1"); got != "[1]" {
+		t.Errorf("after a lost interrupt: %q", got)
+	}
 	s.run("def fails():\n    raise ValueError('no')")
 	s.run("fails()")
 	if e := s.errors[len(s.errors)-1]; !strings.Contains(e.Traceback, ", line 1, in <module>\n    fails()\n") || !strings.Contains(e.Traceback, ", line 2, in fails\n    raise ValueError('no')\n") || strings.Contains(e.Traceback, "sandbar") {
