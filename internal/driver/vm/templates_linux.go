@@ -168,7 +168,11 @@ func (ts *templates) get(ctx context.Context, k kind) (*template, error) {
 	case <-o.done:
 		return o.t, o.err
 	case <-ctx.Done():
-		return nil, sandbar.Errorf(sandbar.Unavailable, "the machine of the snapshot is still booting: %w", ctx.Err())
+		code := sandbar.Unavailable
+		if ctx.Err() == context.Canceled {
+			code = sandbar.Canceled
+		}
+		return nil, sandbar.Errorf(code, "the machine of the snapshot is still booting: %w", ctx.Err())
 	}
 }
 
