@@ -98,5 +98,8 @@ func hasEnded(err error) bool { return err == unix.ENOENT || err == unix.ESRCH }
 // readVisibleProc reads a file of a process through the sandbox's /proc, for threads in the
 // programs' Landlock domain, which allows no other. The caller must treat any error as a refusal.
 func readVisibleProc(pid int, name string) ([]byte, error) {
-	return os.ReadFile("/proc/" + strconv.Itoa(pid) + "/" + name)
+	return os.ReadFile(procDir(pid) + name)
 }
+
+// procDir returns the directory of a process in /proc, with a slash at its end.
+func procDir(pid int) string { return "/proc/" + strconv.Itoa(pid) + "/" }

@@ -50,7 +50,7 @@ func (s *spawner) cloneSlot(r *wire.Spawn, p interp.Process) (slot spawned, step
 
 // mapSlot gives a slot its ids, and its programs the score of all programs.
 func (s *spawner) mapSlot(pid int, r *wire.Spawn) (step string, err error) {
-	dir := "/proc/" + strconv.Itoa(pid) + "/"
+	dir := procDir(pid)
 	for _, m := range []struct {
 		file string
 		ids  wire.IDMap
