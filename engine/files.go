@@ -138,7 +138,7 @@ func (f files) Watch(ctx context.Context, path string, recursive bool) (sandbar.
 	var w sandbar.FileWatch
 	if d, ok := f.fs.(sandbar.FileWatcher); ok {
 		w, err = d.Watch(ctx, path, recursive)
-	} else {
+	} else if release, err = f.s.holdPoll(release); err == nil {
 		w, err = pollFiles(ctx, f.fs, path, recursive)
 	}
 	if err != nil {
@@ -146,6 +146,26 @@ func (f files) Watch(ctx context.Context, path string, recursive bool) (sandbar.
 		return nil, f.s.explainGone(err)
 	}
 	return &heldWatch{FileWatch: w, s: f.s, release: sync.OnceFunc(release)}, nil
+}
+
+// maxPolls is the most watches of a sandbox that compare listings.
+const maxPolls = 64
+
+// holdPoll counts a watch that compares listings. The returned release calls the given one, too.
+func (s *Sandbox) holdPoll(release func()) (func(), error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.polls >= maxPolls {
+		return release, &sandbar.Error{Code: sandbar.Exhausted, Message: "sandbox " + string(s.id) + " has " + strconv.Itoa(maxPolls) + " watches, which is the limit",
+			Fix: "close other watches"}
+	}
+	s.polls++
+	return func() {
+		s.mu.Lock()
+		s.polls--
+		s.mu.Unlock()
+		release()
+	}, nil
 }
 
 // heldWatch is a watch that keeps its sandbox from being idle until Close.

@@ -52,6 +52,7 @@ type Sandbox struct {
 	contexts   []*Context              // in the order of their creation
 
 	contextsMade int // number of contexts created so far
+	polls        int // watches that compare listings
 }
 
 // Create makes a long-lived sandbox. It waits if no slot is free. Canceled: ctx ended before the

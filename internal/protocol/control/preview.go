@@ -153,7 +153,7 @@ func (a previewAccess) byCookie(r *http.Request) bool {
 // the token.
 func keepToken(w http.ResponseWriter, r *http.Request, query url.Values) {
 	http.SetCookie(w, &http.Cookie{Name: previewToken, Value: query.Get(previewToken), Path: "/", HttpOnly: true,
-		Secure: r.TLS != nil, SameSite: http.SameSiteLaxMode})
+		Secure: isHTTPS(r), SameSite: http.SameSiteLaxMode})
 	to := *r.URL
 	to.Scheme, to.Host = "", ""
 	query.Del(previewToken)
@@ -165,6 +165,11 @@ func keepToken(w http.ResponseWriter, r *http.Request, query url.Values) {
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("Referrer-Policy", "no-referrer")
 	w.WriteHeader(http.StatusSeeOther)
+}
+
+// isHTTPS reports whether a client has sent a request over TLS, to the daemon or to a proxy.
+func isHTTPS(r *http.Request) bool {
+	return r.TLS != nil || r.Header.Get("X-Forwarded-Proto") == "https"
 }
 
 // hideTokens removes the tokens of a request. A program keeps an Authorization header of its own.
@@ -264,7 +269,7 @@ func (e *entry) listPreviews(r *http.Request) []wire.Preview {
 // r.Host.
 func (e *entry) describePreview(r *http.Request, port int, a previewAccess) wire.Preview {
 	u := url.URL{Scheme: "http", Host: e.server.previewHost(e.sandbox.ID(), port), Path: "/"}
-	if r.TLS != nil || r.Header.Get("X-Forwarded-Proto") == "https" {
+	if isHTTPS(r) {
 		u.Scheme = "https"
 	}
 	if _, p, err := net.SplitHostPort(r.Host); err == nil {

@@ -31,12 +31,15 @@ func (e *entry) serveWatch(w http.ResponseWriter, r *http.Request) {
 	control := http.NewResponseController(w)
 	for err := control.Flush(); err == nil; err = control.Flush() {
 		event, failed := files.Next(r.Context())
+		if r.Context().Err() != nil {
+			panic(http.ErrAbortHandler) // a regular end of the answer means that the directory is gone
+		}
 		line := wire.FileEvent{Op: event.Op, Path: event.Path}
 		if failed != nil && !errors.Is(failed, io.EOF) {
 			body := wire.ErrorOf(failed)
 			line.Error = &body.Error
 		}
-		if errors.Is(failed, io.EOF) || r.Context().Err() != nil {
+		if errors.Is(failed, io.EOF) {
 			return
 		}
 		_ = control.SetWriteDeadline(time.Now().Add(e.server.options.StallTimeout)) // every connection has deadlines

@@ -335,6 +335,22 @@ func TestWatch(t *testing.T) {
 			t.Errorf("%s: %s", query, text)
 		}
 	}
+	// A daemon that ends is not the end of the directory.
+	other, _ := localRig(t)
+	unfinished, err := http.NewRequestWithContext(t.Context(), "GET", "http://"+other.addr+"/sandboxes/"+string(other.create("{}").ID)+"/watch", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	unfinished.Header.Set("Authorization", "Bearer "+token)
+	resp, err := http.DefaultClient.Do(unfinished)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	other.server.Close()
+	if b, err := io.ReadAll(resp.Body); err != io.ErrUnexpectedEOF {
+		t.Errorf("after the server's end: %q, %v", b, err)
+	}
 	events, body = watch("path=kept")
 	defer body.Close()
 	if status, _ := r.ask(token, "DELETE", "/sandboxes/"+id, ""); status != 204 {
