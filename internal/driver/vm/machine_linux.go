@@ -205,7 +205,7 @@ func (r *resources) warm(ctx context.Context, box *client.Sandbox, k kind) error
 	if err != nil {
 		return err
 	}
-	setup := &wire.Setup{Dir: sandbar.DefaultDir, Env: k.environment(nil), PIDs: unboundedPIDs,
+	setup := &wire.Setup{Dir: sandbar.DefaultDir, Env: k.environment(nil), PIDs: unboundedPIDs, Rlimits: []wire.Rlimit{{Resource: policy.RlimitCore, Soft: 1, Hard: 1}},
 		Capabilities: policy.MachineCapabilities(), ProgramSeccomp: filter}
 	_, _, err = box.Setup(ctx, setup)
 	if err == nil {
