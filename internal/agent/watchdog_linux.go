@@ -2,9 +2,11 @@ package agent
 
 import (
 	"bytes"
+	"cmp"
 	"io"
 	"os"
 	"runtime"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -56,6 +58,9 @@ const (
 	confirmDelay = 3 * time.Millisecond
 	// pssBudget bounds the CPU time of reading PSS. Processes beyond it count in full.
 	pssBudget = 50 * time.Millisecond
+	// confirmBudget is the pssBudget of the second measurement, whose verdict kills. Programs in 25
+	// processes that share 32 MiB need 50 ms on slow machines.
+	confirmBudget = 5 * pssBudget
 )
 
 // open opens the files by which the watchdog counts. All threads of the agent must exist already.
@@ -93,10 +98,10 @@ func (w *watchdog) loop(a *agent) {
 	for {
 		time.Sleep(pause)
 		began := threadCPUTime()
-		over, idle := w.overLimit()
+		over, idle := w.overLimit(pssBudget)
 		if over {
 			time.Sleep(confirmDelay)
-			if over, idle = w.overLimit(); over {
+			if over, idle = w.overLimit(confirmBudget); over {
 				a.killForMemory()
 			}
 		}
@@ -130,8 +135,8 @@ type processMemory struct {
 }
 
 // overLimit reports whether programs exceed the limit, and whether there are none. A file that
-// cannot be read counts as over the limit.
-func (w *watchdog) overLimit() (over, idle bool) {
+// cannot be read counts as over the limit. The budget is the CPU time for reading PSS.
+func (w *watchdog) overLimit(budget time.Duration) (over, idle bool) {
 	pids, err := w.proc.pids()
 	if err != nil {
 		return true, false
@@ -170,23 +175,33 @@ func (w *watchdog) overLimit() (over, idle bool) {
 	if sum <= rest || most > rest { // the true sum is at least that of the largest process
 		return sum > rest, idle
 	}
-	return w.sumPSS(all) > rest, idle
+	return w.exceedsShared(all, rest, budget), idle
 }
 
-// sumPSS returns the memory of all processes in bytes, with shared pages counted once. Processes
-// whose PSS cannot be read within pssBudget count in full.
-func (w *watchdog) sumPSS(all []processMemory) (sum int64) {
-	end := threadCPUTime() + pssBudget
+// exceedsShared reports whether all processes exceed rest bytes with shared pages counted once. It
+// reads the largest processes first, and no more than the verdict needs. Processes whose PSS cannot
+// be read within the budget count in full, except those that have ended since they were measured:
+// when many end together, the shares of the others grow.
+func (w *watchdog) exceedsShared(all []processMemory, rest int64, budget time.Duration) bool {
+	slices.SortFunc(all, func(a, b processMemory) int { return cmp.Compare(b.mapped, a.mapped) })
+	var sum int64
 	for _, p := range all {
-		held := p.mapped
-		if threadCPUTime() < end {
-			if part, ok := w.pss(p.pid); ok {
-				held = min(held, part+p.tables)
-			}
-		}
-		sum += held
+		sum += p.mapped
 	}
-	return sum
+	end := threadCPUTime() + budget
+	for _, p := range all {
+		if sum <= rest || threadCPUTime() > end {
+			break
+		}
+		held := p.mapped
+		if part, ok := w.pss(p.pid); ok {
+			held = min(held, part+p.tables)
+		} else if now, err := w.memoryOf(p.pid); err == nil || hasEnded(err) {
+			held = now.mapped
+		}
+		sum += held - p.mapped
+	}
+	return sum > rest
 }
 
 // pss returns the proportional share of a process's memory except file mappings, in bytes. The
