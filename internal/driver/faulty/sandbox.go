@@ -193,11 +193,12 @@ func (b *sandbox) clear(p *process) {
 	delete(b.left, p)
 }
 
-// forget removes a program that has ended.
+// forget removes a program that has ended. Destroy, which waits for the programs in b.running
+// only, then finds it counted no more.
 func (b *sandbox) forget(p *process) {
 	b.mu.Lock()
+	defer b.mu.Unlock()
 	delete(b.running, p)
-	b.mu.Unlock()
 	b.d.mu.Lock()
 	b.d.processes--
 	b.d.events = append(b.d.events, "end")
