@@ -30,7 +30,7 @@ func vmDaemon(t *testing.T, dir string) *daemon {
 // must makes a request that has to succeed. An answer of nil is not read.
 func (d *daemon) must(t *testing.T, method, path string, body object, answer any) {
 	t.Helper()
-	if err := d.ask(within(t, 5*time.Minute), method, path, body, answer); err != nil {
+	if err := d.ask(within(t, 15*time.Minute), method, path, body, answer); err != nil {
 		t.Fatalf("%v; the daemon said:\n%s", err, d.said())
 	}
 }
@@ -68,8 +68,8 @@ while True:
 func (d *daemon) newCounter(t *testing.T) string {
 	t.Helper()
 	var s struct{ ID string }
-	for end := time.Now().Add(5 * time.Minute); ; { // the first one waits for the boot of its snapshot
-		err := d.ask(within(t, 5*time.Minute), "POST", "/sandboxes", object{"limits": object{"memory": 256 << 20}}, &s)
+	for end := time.Now().Add(15 * time.Minute); ; { // the first one waits for the boot of its snapshot
+		err := d.ask(within(t, 15*time.Minute), "POST", "/sandboxes", object{"limits": object{"memory": 256 << 20}}, &s)
 		if err == nil {
 			break
 		}
@@ -169,7 +169,7 @@ func TestKilledWhilePausing(t *testing.T) {
 			at = d.counter(t, id, at)
 		}
 		acknowledged := make(chan bool, 1)
-		ctx := within(t, 5*time.Minute)
+		ctx := within(t, 15*time.Minute)
 		go func() { acknowledged <- d.ask(ctx, "POST", path(action), object{}, nil) == nil }()
 		time.Sleep(time.Duration(random.Float64() * 1.2 * float64(took[action])))
 		d.kill()

@@ -71,7 +71,7 @@ func (s *stdioSandbox) args(more ...string) []string {
 // run runs the command with an input and returns its outputs and exit code.
 func (s *stdioSandbox) run(t *testing.T, stdin string, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, s.path, args...)
 	cmd.Env = environ()
