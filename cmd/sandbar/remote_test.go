@@ -77,13 +77,13 @@ func TestRemoteLifecycle(t *testing.T) {
 		if err := json.Unmarshal([]byte(p.expect(0, `.*`, ``, "ls", "--json")), &all); err != nil || len(all.Sandboxes) != 1 || all.Sandboxes[0].IdleTimeout != 300 {
 			t.Errorf("%+v, %v", all, err)
 		}
-		// A number alone is MiB. Without a boundary nothing holds memory.
+		// A number alone is MiB, or seconds. Without a boundary nothing holds memory.
 		memory, wantMemory := "64", wire.Amount(64<<20)
 		if strings.Contains(strings.Join(environ, " "), "=local") {
 			memory, wantMemory = "unlimited", wire.Unlimited
 		}
 		var made wire.Sandbox
-		if err := json.Unmarshal([]byte(p.expect(0, `.*`, ``, "create", "--json", "host", "--label", "a=b", "--timeout", "1m", "--memory", memory)), &made); err != nil ||
+		if err := json.Unmarshal([]byte(p.expect(0, `.*`, ``, "create", "--json", "host", "--label", "a=b", "--timeout", "60", "--memory", memory)), &made); err != nil ||
 			made.Labels["a"] != "b" || made.Limits.Timeout != 60 ||
 			made.Limits.Memory != wantMemory {
 			t.Errorf("%+v, %v", made, err)
