@@ -13,8 +13,8 @@ import (
 // endpoint matches one line of the package comment's list.
 var endpoint = regexp.MustCompile(`(?m)^//\t(GET|POST|DELETE|ANY) +(\S+) `)
 
-// TestPage tests that docs/sandboxes.md, contexts.md or previews.md has every endpoint of the
-// package comment, and that sandboxes.md has every code with its status.
+// TestPage tests that docs/sandboxes.md, docs/contexts.md or docs/previews.md has every endpoint of
+// the package comment, and that docs/sandboxes.md has every code with its status.
 func TestPage(t *testing.T) {
 	read := func(name string) string {
 		b, err := os.ReadFile(name)
