@@ -332,6 +332,9 @@ func TestSecondSignalEndsAtOnce(t *testing.T) {
 			p.cmd.Process.Signal(s)
 			p.stderr.await(t, `msg="shutting down" `)
 			p.ends(want, s)
+			if text, _ := p.stderr.look(); !strings.Contains(text, `msg="second signal: killing all programs and exiting" `) {
+				t.Error("the log does not explain the second signal")
+			}
 			ws.CloseNow()
 		}
 	})

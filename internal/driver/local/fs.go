@@ -52,7 +52,7 @@ func (f *files) Open(ctx context.Context, path string) (sandbar.File, error) {
 	// the file may have been replaced.
 	info, err := os.Stat(host)
 	if err == nil && !info.Mode().IsRegular() {
-		return nil, notRegular(path)
+		return nil, notRegular("open", path, info)
 	}
 	if err != nil {
 		return nil, fileError("open", sandbar.Quote(path, 200), err)
@@ -64,12 +64,16 @@ func (f *files) Open(ctx context.Context, path string) (sandbar.File, error) {
 	info, err = file.Stat()
 	if err != nil || !info.Mode().IsRegular() {
 		file.Close()
-		return nil, notRegular(path)
+		return nil, notRegular("open", path, info)
 	}
 	return openFile{file, describe(info, "")}, nil
 }
 
-func notRegular(path string) error {
+// notRegular returns the error for a path that is not a regular file. info may be nil.
+func notRegular(verb, path string, info fs.FileInfo) error {
+	if info != nil && info.IsDir() {
+		return fileError(verb, sandbar.Quote(path, 200), syscall.EISDIR)
+	}
 	return &sandbar.Error{Code: sandbar.Conflict, Field: "path", Message: sandbar.Quote(path, 200) + " is not a regular file"}
 }
 
@@ -144,7 +148,7 @@ func makeParents(host, path string) error {
 
 func (f *files) appendTo(host, path string, mode fs.FileMode) (sandbar.FileWriter, error) {
 	if info, err := os.Stat(host); err == nil && !info.Mode().IsRegular() {
-		return nil, notRegular(path)
+		return nil, notRegular("append to", path, info)
 	}
 	file, err := os.OpenFile(host, os.O_WRONLY|os.O_CREATE|os.O_APPEND|nonblock, mode.Perm())
 	if err != nil {
@@ -152,7 +156,7 @@ func (f *files) appendTo(host, path string, mode fs.FileMode) (sandbar.FileWrite
 	}
 	if info, err := file.Stat(); err != nil || !info.Mode().IsRegular() {
 		file.Close()
-		return nil, notRegular(path)
+		return nil, notRegular("append to", path, info)
 	}
 	return &upload{sandbox: f.sandbox, file: file, path: path}, nil
 }
@@ -478,7 +482,7 @@ func readStart(host, path string, most int) sandbar.FileContent {
 		return failed(err)
 	}
 	if !info.Mode().IsRegular() {
-		return failed(notRegular(path))
+		return failed(notRegular("read", path, info))
 	}
 	file, err := os.OpenFile(host, os.O_RDONLY|nonblock|notLink, 0)
 	if err != nil {
@@ -486,7 +490,7 @@ func readStart(host, path string, most int) sandbar.FileContent {
 	}
 	defer file.Close()
 	if info, err := file.Stat(); err != nil || !info.Mode().IsRegular() {
-		return failed(notRegular(path))
+		return failed(notRegular("read", path, info))
 	}
 	b, err := io.ReadAll(io.LimitReader(file, int64(most)+1))
 	if err != nil {

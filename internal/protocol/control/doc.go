@@ -11,6 +11,10 @@
 //	POST   /sandboxes/{id}/fork          copy a running one (wire.Fork): 201 and wire.List
 //	GET    /sandboxes/{id}/dir?path=     a page of a directory (wire.Dir); after= for the next
 //	GET    /sandboxes/{id}/exec          Upgrade: sandbar-exec; one command, in frames (package wire)
+//	GET    /sandboxes/{id}/watch?path=   changes of files (wire.FileEvent), one a line
+//	POST   /sandboxes/{id}/previews      a URL of a port for browsers (wire.Preview)
+//	GET    /sandboxes/{id}/previews      all (wire.Previews)
+//	DELETE /sandboxes/{id}/previews/{port}  remove one: 204
 //	POST   /sandboxes/{id}/contexts      start an interpreter (wire.CreateContext, wire.Context)
 //	GET    /sandboxes/{id}/contexts      all (wire.Contexts)
 //	DELETE /sandboxes/{id}/contexts/{c}  end one: 204

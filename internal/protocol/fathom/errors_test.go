@@ -3,6 +3,7 @@ package fathom
 import (
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 
@@ -50,8 +51,13 @@ func TestTablesAreTotal(t *testing.T) {
 	}
 }
 
-// TestRetryable compares Retryable with the specification's table of error codes.
+// TestRetryable compares Retryable with the specification's table of error codes, and with that of
+// docs/fathom.md.
 func TestRetryable(t *testing.T) {
+	page, err := os.ReadFile("../../../docs/fathom.md")
+	if err != nil {
+		t.Fatal(err)
+	}
 	for code, want := range map[Code]bool{
 		CodeTimeout: false, CodeOOM: false, CodeOutputLimit: false,
 		CodeLanguageNotSupported: false, CodeInvalidRequest: false, CodeUnknownExecution: false,
@@ -59,6 +65,14 @@ func TestRetryable(t *testing.T) {
 	} {
 		if got := code.Retryable(); got != want {
 			t.Errorf("%s: retryable is %v", code, got)
+		}
+		if row := fmt.Sprintf("\n| `%s` | %s | ", code, map[bool]string{true: "yes", false: "no"}[want]); !strings.Contains(string(page), row) {
+			t.Errorf("docs/fathom.md has no row %q", row)
+		}
+	}
+	for _, status := range []Status{Running, Completed, Failed, Cancelled, TimedOut, OOM} {
+		if !strings.Contains(string(page), "`"+string(status)+"`") {
+			t.Errorf("docs/fathom.md has no status %s", status)
 		}
 	}
 }

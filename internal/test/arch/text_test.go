@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -37,6 +38,7 @@ var (
 	code    = regexp.MustCompile("`([^`\n]+)`")
 	heading = regexp.MustCompile(`(?m)^#+ +(.*)$`)
 	place   = regexp.MustCompile(`^(bench|cmd|driver|engine|internal|scripts|\.ci)(/[\w.-]+)+$`)
+	notRun  = regexp.MustCompile(`(?m)^<!-- not run: .*-->$`)
 	proof   = regexp.MustCompile(`^(Test|Benchmark|Fuzz|Example)[A-Z]\w*`)
 )
 
@@ -92,7 +94,8 @@ func anchors(text string) map[string]bool {
 // named matches an HTML anchor, for stable links.
 var named = regexp.MustCompile(`<a id="([^"]+)"></a>`)
 
-// Files, directories, tests and benchmarks that a document names must exist.
+// Files, directories, tests and benchmarks that a document names must exist, also in the reason why
+// an example is not run.
 func TestDocumentsNameWhatExists(t *testing.T) {
 	all := load(t)
 	functions := map[string]bool{}
@@ -106,6 +109,13 @@ func TestDocumentsNameWhatExists(t *testing.T) {
 	for name, text := range all.files {
 		if path.Ext(name) != ".md" {
 			continue
+		}
+		for _, mark := range notRun.FindAll(text, -1) {
+			for word := range strings.FieldsFuncSeq(string(mark), func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) }) {
+				if proof.MatchString(word) && !functions[word] {
+					t.Errorf("%s: there is no %s", name, word)
+				}
+			}
 		}
 		for _, m := range code.FindAllStringSubmatch(fence.ReplaceAllString(string(text), ""), -1) {
 			if p := m[1]; place.MatchString(p) && path.Base(p) != "NAME" && all.files[p] == nil && !all.dirs[p] && !made[p] {

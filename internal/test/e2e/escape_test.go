@@ -39,11 +39,11 @@ func suite(t *testing.T, driver, only string) []verdict {
 }
 
 // The attacks on a daemon are contained: malformed, forged and slow requests, vanishing clients,
-// and a killed daemon.
+// hostile preview pages, sparse files, and a killed daemon.
 func TestEscapeSuiteDaemon(t *testing.T) {
 	testenv.Need(t, testenv.Linux, testenv.UserNS)
 	seen := 0
-	for _, only := range []string{"3[789]-*", "40-*", "5[23]-p*", "6[789]-[!f]*", "7*", "8*"} {
+	for _, only := range []string{"3[789]-*", "40-*", "5[23]-p*", "6[789]-[!f]*", "7*", "8[0-8]-*", "9[25]-*"} {
 		for _, r := range suite(t, "native", only) {
 			if r.Claim != "daemon" {
 				continue

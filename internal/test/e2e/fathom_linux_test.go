@@ -74,6 +74,24 @@ func TestFathomNetwork(t *testing.T) {
 	}
 }
 
+// The setting that keeps code does not apply to Fathom unless the operator switches it on there.
+func TestFathomKeepsNoCode(t *testing.T) {
+	testenv.Need(t, testenv.Linux, testenv.UserNS)
+	for setting, want := range map[string]int{"SANDBAR_FATHOM_STORE_CODE=false": 0, "SANDBAR_FATHOM_STORE_CODE=true": 1} {
+		kept := t.TempDir()
+		d := newDaemon(t, t.TempDir(), "SANDBOX_STORE_CODE=always", "SANDBAR_CODE_ARTIFACTS="+kept, setting)
+		if got := shell(t, d.dial(t), "echo fine"); got != "fine\n" {
+			t.Errorf("%s: a program printed %q", setting, got)
+		}
+		if err := d.stop(); err != nil {
+			t.Errorf("%s: the daemon ended with %v; it said:\n%s", setting, err, d.said())
+		}
+		if files := glob(t, filepath.Join(kept, "executions", "*")); len(files) != want {
+			t.Errorf("%s: kept %q, want %d files", setting, files, want)
+		}
+	}
+}
+
 // shell runs a program of the shell over Fathom and returns what it printed.
 func shell(t *testing.T, c *websocket.Conn, code string) (out string) {
 	t.Helper()
