@@ -112,6 +112,10 @@ func (s *streams) run() {
 func (s *streams) drain() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.terminal {
+		s.drainTerminal()
+		return
+	}
 	var end [3]int64
 	for ch, f := range s.out {
 		if f != nil {
@@ -123,6 +127,37 @@ func (s *streams) drain() {
 			s.changed.Wait()
 		}
 	}
+}
+
+// maxTerminalBuffer is more than a terminal buffers (tty_buffer_init in drivers/tty/tty_buffer.c).
+const maxTerminalBuffer = 1 << 20
+
+// drainTerminal is drain for a terminal. Its kernel worker moves written bytes to where FIONREAD
+// counts them, so the output ends where poll(2) finds nothing, which waits for that worker. s.mu is
+// held.
+func (s *streams) drainTerminal() {
+	for most := s.sent[channelOut] + maxTerminalBuffer; s.sent[channelOut] < most; {
+		if s.unsent[channelOut] == 0 && !readable(s.out[channelOut]) {
+			return
+		}
+		for sent := s.sent[channelOut]; s.sent[channelOut] == sent; s.changed.Wait() {
+			if s.closed[channelOut] || s.credit[channelOut] < 0 {
+				return
+			}
+		}
+	}
+}
+
+// readable reports whether there is something to read.
+func readable(f *os.File) (is bool) {
+	if c, err := f.SyscallConn(); err == nil {
+		_ = c.Control(func(fd uintptr) {
+			p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+			n, _ := unix.Poll(p, 0)
+			is = n > 0 && p[0].Revents&unix.POLLIN != 0
+		})
+	}
+	return is
 }
 
 // bytesBuffered returns the number of bytes in a pipe (FIONREAD, pipe(7)), 0 if it is closed.

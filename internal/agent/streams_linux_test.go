@@ -12,6 +12,43 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/agent/wire"
 )
 
+// All output that a program has written to its terminal is sent before its end is reported, even if
+// the kernel's worker is late.
+func TestDrainTerminal(t *testing.T) {
+	null, err := os.OpenFile("/dev/null", os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 300 {
+		master, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		slave, err := openSlave(master, wire.TerminalSize{Rows: 24, Cols: 80})
+		if err != nil {
+			t.Fatal(err)
+		}
+		f := os.NewFile(uintptr(master), "terminal")
+		s := newStreams(&conn{out: int(null.Fd())}, 7, f, f)
+		s.terminal = true
+		s.run()
+		text := bytes.Repeat([]byte("x"), 1+i*7)
+		if n, err := unix.Write(slave, text); n != len(text) || err != nil {
+			t.Fatal(n, err)
+		}
+		s.drain()
+		s.mu.Lock()
+		sent := s.sent[channelOut]
+		s.mu.Unlock()
+		unix.Close(slave)
+		s.onClose(channelOut)
+		s.closeIn()
+		if sent != int64(len(text)) {
+			t.Errorf("%d bytes of %d were sent", sent, len(text))
+		}
+	}
+}
+
 // Output from before a program's end is sent before its Exited, however long the host grants no
 // credit, and even if a descendant holds the pipe open.
 func TestExitedFollowsOutput(t *testing.T) {
