@@ -69,7 +69,7 @@ func (s *Sandbox) attachFrames(p *process, std driver.Stdio) (fds []int, ready, 
 
 // newChannels returns channels with 1 or 2 outputs.
 func newChannels(s *Sandbox, outputs int) *channels {
-	s.sender.Do(func() { s.readers.Go(s.sendQueued) })
+	s.sender.Do(func() { s.background(s.sendQueued) })
 	c := &channels{sandbox: s, credit: wire.Window, open: outputs}
 	c.change = sync.NewCond(&c.mu)
 	c.eof = [3]bool{true, true, true}

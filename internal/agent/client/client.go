@@ -281,6 +281,15 @@ func errGone() error {
 	return &sandbar.Error{Code: sandbar.Gone, Message: "the sandbox has ended", Fix: "create a new one"}
 }
 
+// background runs f in a goroutine that Destroy waits for. It does nothing if the sandbox has ended.
+func (s *Sandbox) background(f func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.ended { // refuse comes before Wait, and no Add may come after it
+		s.readers.Go(f)
+	}
+}
+
 // hasEnded reports whether the connection has ended.
 func (s *Sandbox) hasEnded() bool {
 	s.mu.Lock()

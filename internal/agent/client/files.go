@@ -99,7 +99,7 @@ func (f files) forget(resp response) {
 	if h, _, err := wire.DecodeHandle(resp.Data); err == nil && h != 0 {
 		r := wire.FSRequest{Op: wire.FSClose, Handle: h}
 		// fails only if the sandbox ends
-		f.sandbox.readers.Go(func() { _, _ = f.sandbox.requestWithTimeout(wire.TypeFS, r.Append(nil), &call{}) })
+		f.sandbox.background(func() { _, _ = f.sandbox.requestWithTimeout(wire.TypeFS, r.Append(nil), &call{}) })
 	}
 }
 

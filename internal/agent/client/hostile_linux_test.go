@@ -418,3 +418,22 @@ func useAdopted(ctx context.Context, sb *Sandbox, mode byte) {
 		finish(ctx, p)
 	}
 }
+
+// Destroy waits for the goroutines of the sandbox. One that started meanwhile could end the process:
+// "WaitGroup misuse: Add called concurrently with Wait".
+func TestNothingStartsAfterDestroy(t *testing.T) {
+	a, conn := newFakeAgent(t, []byte{byte(overStream)})
+	sb, err := New(t.Context(), conn, Options{Destroy: func(context.Context) error { a.close(); return nil }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := sb.Destroy(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	ran := false
+	sb.background(func() { ran = true })
+	sb.readers.Wait()
+	if ran {
+		t.Error("it ran")
+	}
+}

@@ -93,7 +93,7 @@ func (s *Sandbox) start(ctx context.Context, c sandbar.Cmd, std driver.Stdio) (*
 				p.channels.closeAll()
 			}
 			// fails if the sandbox ends, or if a process cannot be killed
-			s.readers.Go(func() { _ = p.KillTree() })
+			s.background(func() { _ = p.KillTree() })
 		},
 	})
 	switch {
