@@ -223,8 +223,8 @@ func terminalProgram(dir string) []string {
 	return []string{"sh", "-c", fmt.Sprintf("stty raw -echo; cd %s; yes | head -c %d > big; echo; while read -r line; do cat big; done; rm big", dir, terminalOutputSize)}
 }
 
-// terminalOutput measures the output of a program at a terminal. The baseline is the same program at
-// a terminal of the host.
+// terminalOutput measures the output of a program at a terminal. The baseline is the same program
+// at a terminal of the host.
 func terminalOutput(l *lab) (measured, error) {
 	x, err := newLive(l)
 	if err != nil {

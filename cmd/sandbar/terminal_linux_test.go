@@ -112,7 +112,7 @@ func TestTerminal(t *testing.T) {
 	}
 }
 
-// A shell in a sandbox has colours, jobs and the end of its input, as at a terminal of this machine.
+// A shell in a sandbox has colours, jobs and the end of its input, as at a terminal of the host.
 func TestTerminalShell(t *testing.T) {
 	testenv.Need(t, testenv.Linux, testenv.UserNS)
 	p, id := served(t, []string{"SANDBAR_DRIVER=native", "SANDBAR_ALLOW_DEGRADED=true"})

@@ -36,9 +36,9 @@ func essential(text string) string {
 	return text
 }
 
-// The cells of testdata/notebook.txt and testdata/cells.txt show the same in IPython, as text and as
-// kinds of results, and leave the same variables. A cell that differs has the reason, in a line that
-// begins with "# differs: "; it must differ.
+// The cells of testdata/notebook.txt and testdata/cells.txt show the same in IPython, as text and
+// as kinds of results, and leave the same variables. A cell that differs has the reason, in a
+// comment that begins with "# differs: "; it must differ.
 func TestIPython(t *testing.T) {
 	testenv.Need(t, testenv.PyWheels, testenv.PyIPython)
 	packages := unpackWheels(t)
