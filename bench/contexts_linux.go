@@ -1,40 +1,27 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"time"
 
-	"github.com/sandbar-dev/sandbar/client"
 	"github.com/sandbar-dev/sandbar/client/wire"
 )
 
 // contextCells measures `1+1` in a Python context over the control API.
 func contextCells(l *lab) (measured, error) {
-	d, err := startDaemon(l.sandbar, "SANDBAR_TEMPLATES=off", "SANDBAR_LOG_LEVEL=error")
+	x, err := newLive(l)
 	if err != nil {
 		return measured{}, err
 	}
-	defer d.stop()
-	c, err := client.New("http://"+d.addr, d.token)
-	if err != nil {
-		return measured{}, err
-	}
-	defer c.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
-	defer cancel()
-	s, err := c.Create(ctx, wire.Create{})
-	if err != nil {
-		return measured{}, err
-	}
-	k, err := c.CreateContext(ctx, string(s.ID), wire.CreateContext{})
+	defer x.close()
+	k, err := x.CreateContext(x.ctx, x.id, wire.CreateContext{})
 	if err != nil {
 		return measured{}, err
 	}
 	var text string
 	run := func(code string) error {
 		text = ""
-		end, err := c.RunCell(ctx, string(s.ID), k.ID, wire.Cell{Code: code}, func(e wire.Event) error {
+		end, err := x.RunCell(x.ctx, x.id, k.ID, wire.Cell{Code: code}, func(e wire.Event) error {
 			text += e.Text
 			return nil
 		})
@@ -59,7 +46,7 @@ func contextCells(l *lab) (measured, error) {
 	if err != nil {
 		return measured{}, err
 	}
-	daemon := field(d.status(), "VmRSS:")
+	daemon := field(x.daemon.status(), "VmRSS:")
 	ours, bare, err := interleave(1000, func() error { return run("1+1") }, command("/bin/true"))
 	if err != nil {
 		return measured{}, err
@@ -68,7 +55,7 @@ func contextCells(l *lab) (measured, error) {
 	if err != nil {
 		return measured{}, err
 	}
-	grown, daemonGrown := after-before, field(d.status(), "VmRSS:")-daemon
+	grown, daemonGrown := after-before, field(x.daemon.status(), "VmRSS:")-daemon
 	return measured{value: fmt.Sprintf("%s; after 1,000 cells the interpreter has grown by %d KiB", ours, grown>>10),
 		baseline: fmt.Sprintf("bare /bin/true: %s; the daemon has grown by %d KiB", bare, daemonGrown>>10),
 		kept:     ours.quantile(0.5) <= 3*time.Millisecond && grown < 2<<20}, nil

@@ -4,8 +4,8 @@
 #   scripts/tools.sh test    interpreters, bubblewrap, runc, crun, gVisor, a Docker
 #                            Engine, QEMU and guest kernels, WebSocket clients from
 #                            npm and PyPI, the SDKs of the executor and iii
-#                            protocols, Debian images, the test suites of toybox,
-#                            busybox and awk
+#                            protocols, a browser, an editor, Vite, IPython, Debian
+#                            images, the test suites of toybox, busybox and awk
 #   scripts/tools.sh race    a C compiler, for the race detector
 #   scripts/tools.sh lint    staticcheck and govulncheck
 #   scripts/tools.sh packages  nfpm, which makes deb and rpm packages
@@ -28,11 +28,16 @@ koyeb="koyeb-sdk==1.5.1 annotated-types==0.8.0 anyio==4.16.0 certifi==2026.10.18
 	typing-extensions==4.16.0 typing-inspection==0.4.5 tzdata==2026.6 urllib3==2.8.0
 	websockets==17.4"
 iii_npm=0.22.1
+vite=6.4.6
 iii_py="iii-sdk==0.25.0 iii-helpers==0.25.0 annotated-types==0.8.0 anyio==4.16.0
 	certifi==2026.10.18 h11==0.16.0 httpcore==1.0.9 httpx==0.28.1 idna==3.20
 	opentelemetry-api==1.45.2 opentelemetry-sdk==1.45.2 opentelemetry-semantic-conventions==0.66b2
 	pydantic==2.14.3 pydantic-core==2.50.4 typing-extensions==4.16.0 typing-inspection==0.4.5
 	websockets==17.4"
+ipython="ipython==9.18.1 asttokens==3.0.2 executing==2.3.0 ipython-pygments-lexers==1.1.1
+	jedi==0.20.1 matplotlib-inline==0.2.2 parso==0.8.7 pexpect==4.9.0 prompt-toolkit==3.0.53
+	psutil==7.2.2 ptyprocess==0.7.0 pure-eval==0.2.4 pygments==2.21.0 stack-data==0.6.3
+	traitlets==5.16.1 typing-extensions==4.16.0 wcwidth==0.9.4"
 runsc=v0.0.0-20260905035102-160fafc42237
 # Wheels that tests install from files in a sandbox, with the pip that installs them, or unpack.
 wheels="pip==26.3 numpy==2.4.6 pandas==3.1.1 python-dateutil==4.0.0 tzdata==2026.6
@@ -182,21 +187,22 @@ npm_ws() {
 	fi
 }
 
-# npm_iii fetches the SDK of the iii protocol with its dependencies.
-npm_iii() {
-	[ "$(cat "$cache/iii-npm/wanted" 2>/dev/null)" = "iii-sdk $iii_npm" ] && return
+# npm_package REQUIREMENT DIRECTORY PACKAGE VERSION fetches a package with its dependencies.
+npm_package() {
+	name=$1 dir=$2 package=$3 version=$4
+	[ "$(cat "$cache/$dir/wanted" 2>/dev/null)" = "$package $version" ] && return
 	if ! there npm; then
-		lack NpmIII "there is no npm"
+		lack "$name" "there is no npm"
 		return
 	fi
-	say "fetching iii-sdk $iii_npm"
-	mkdir "$tmp/iii-npm" || return
-	(cd "$tmp/iii-npm" && npm install --prefix . --fetch-retries 1 --no-save --ignore-scripts --no-audit --no-fund "iii-sdk@$iii_npm") >"$tmp/log" 2>&1
-	if [ -f "$tmp/iii-npm/node_modules/iii-sdk/package.json" ]; then
-		echo "iii-sdk $iii_npm" >"$tmp/iii-npm/wanted"
-		place "$tmp/iii-npm" "$cache/iii-npm"
+	say "fetching $package $version"
+	mkdir "$tmp/$dir" || return
+	(cd "$tmp/$dir" && npm install --prefix . --fetch-retries 1 --no-save --ignore-scripts --no-audit --no-fund "$package@$version") >"$tmp/log" 2>&1
+	if [ -f "$tmp/$dir/node_modules/$package/package.json" ]; then
+		echo "$package $version" >"$tmp/$dir/wanted"
+		place "$tmp/$dir" "$cache/$dir"
 	else
-		lack NpmIII "iii-sdk could not be fetched: $(grep -i error "$tmp/log" | head -n 1)"
+		lack "$name" "$package could not be fetched: $(grep -i error "$tmp/log" | head -n 1)"
 	fi
 }
 
@@ -480,6 +486,9 @@ test)
 		JQ jq jq
 		CC /usr/bin/gcc gcc libc6-dev
 		SQLite /usr/bin/sqlite3 sqlite3
+		Chromium chromium chromium
+		Tmux tmux tmux
+		Vim /usr/bin/vim vim
 	END
 	case $(uname -m) in
 	x86_64) echo "QEMU qemu-system-x86_64 qemu-system-x86" >>"$tmp/programs" ;;
@@ -489,11 +498,13 @@ test)
 	if there /usr/bin/node; then
 		there /usr/bin/npm || lack Npm "there is no /usr/bin/npm"
 		npm_ws
-		npm_iii
+		npm_package NpmIII iii-npm iii-sdk $iii_npm
+		npm_package NpmVite vite vite $vite
 	else
 		lack Npm "there is no /usr/bin/node"
 		lack NpmWS "there is no /usr/bin/node"
 		lack NpmIII "there is no /usr/bin/node"
+		lack NpmVite "there is no /usr/bin/node"
 	fi
 	if there /usr/bin/python3; then
 		py_websockets
@@ -501,11 +512,14 @@ test)
 		py_sdk PyKoyeb koyeb $koyeb
 		# shellcheck disable=SC2086 # a list of words
 		py_sdk PyIII iii-py $iii_py
+		# shellcheck disable=SC2086 # a list of words
+		py_sdk PyIPython ipython $ipython
 		py_wheels
 	else
 		lack PyWebsockets "there is no /usr/bin/python3"
 		lack PyKoyeb "there is no /usr/bin/python3"
 		lack PyIII "there is no /usr/bin/python3"
+		lack PyIPython "there is no /usr/bin/python3"
 		lack PyWheels "there is no /usr/bin/python3"
 	fi
 	if there qemu-system-x86_64; then

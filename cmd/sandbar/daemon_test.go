@@ -69,11 +69,20 @@ func (w *transcript) look() (string, <-chan struct{}) {
 // await waits until the text matches.
 func (w *transcript) await(t *testing.T, pattern string) []string {
 	t.Helper()
+	m, _ := w.awaitAfter(t, 0, pattern)
+	return m
+}
+
+// awaitAfter waits until the text after an offset matches, and returns the offset of the match's
+// end.
+func (w *transcript) awaitAfter(t *testing.T, offset int, pattern string) (match []string, end int) {
+	t.Helper()
 	re, late := regexp.MustCompile(pattern), time.After(patience)
 	for {
 		text, changed := w.look()
+		text = text[offset:]
 		if m := re.FindStringSubmatch(text); m != nil {
-			return m
+			return m, offset + re.FindStringIndex(text)[1]
 		}
 		select {
 		case <-changed:

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -34,8 +35,8 @@ The value of a cell's last expression is printed as text. Images, and other resu
 without text, are saved as files whose names are printed.
 
 At a terminal a line is a cell. A line that ends with a colon or with an open
-bracket begins a longer cell, which an empty line ends. Ctrl-C interrupts a cell,
-Ctrl-D at the prompt ends the command. If the input is no terminal, lines "%%"
+bracket begins a longer cell, which an empty line ends. Ctrl-C interrupts a cell, or
+clears what is typed at the prompt; Ctrl-D at the prompt ends the command. If the input is no terminal, lines "%%"
 separate its cells, and the first cell that fails ends the command.
 
 Without --sandbox a new sandbox is created, and removed at the end.
@@ -199,13 +200,14 @@ func cellsOf(text string) (cells []string) {
 // interact reads cells from the terminal.
 func (s *repl) interact(language string) error {
 	fmt.Fprintf(s.app.stdout, "%s in sandbox %s; Ctrl-C interrupts a cell, Ctrl-D ends\n", language, s.sandbox)
+	keys := &promptKeys{from: s.app.stdin}
 	screen := struct {
 		io.Reader
 		io.Writer
-	}{s.app.stdin, s.app.stdout}
+	}{keys, s.app.stdout}
 	t := term.NewTerminal(screen, "")
 	for {
-		code, err := s.read(t)
+		code, err := s.read(t, keys)
 		if err == io.EOF {
 			fmt.Fprintln(s.app.stdout)
 			return nil
@@ -222,8 +224,44 @@ func (s *repl) interact(language string) error {
 	}
 }
 
-// read reads one cell, with the terminal in raw mode.
-func (s *repl) read(t *term.Terminal) (string, error) {
+// promptKeys reads the keys that are typed at a prompt. Ctrl-C, which would end the terminal like
+// Ctrl-D, arrives as the keys that clear the line and end it.
+type promptKeys struct {
+	from    io.Reader
+	waiting []byte // has been read, and not returned yet
+	dropped bool   // Ctrl-C was typed: the cell is dropped
+}
+
+const ctrlC = 3
+
+// clearLine is Ctrl-E, Ctrl-U and Enter.
+const clearLine = "\x05\x15\r"
+
+// Read implements io.Reader. Keys after a Ctrl-C are returned by the next call, when the terminal
+// has consumed those before it.
+func (k *promptKeys) Read(p []byte) (int, error) {
+	if len(k.waiting) == 0 {
+		n, err := k.from.Read(p)
+		if n == 0 {
+			return 0, err
+		}
+		k.waiting = append(k.waiting, p[:n]...)
+	}
+	if k.waiting[0] == ctrlC && len(p) >= len(clearLine) {
+		k.waiting, k.dropped = k.waiting[1:], true
+		return copy(p, clearLine), nil
+	}
+	end := bytes.IndexByte(k.waiting, ctrlC)
+	if end < 1 {
+		end = len(k.waiting)
+	}
+	n := copy(p, k.waiting[:end])
+	k.waiting = k.waiting[n:]
+	return n, nil
+}
+
+// read reads one cell, with the terminal in raw mode. It returns "" after a Ctrl-C.
+func (s *repl) read(t *term.Terminal, keys *promptKeys) (string, error) {
 	fd := int(s.app.stdin.Fd())
 	state, err := term.MakeRaw(fd)
 	if err != nil {
@@ -238,6 +276,10 @@ func (s *repl) read(t *term.Terminal) (string, error) {
 		line, err := t.ReadLine()
 		if err != nil && err != term.ErrPasteIndicator {
 			return "", err
+		}
+		if keys.dropped {
+			keys.dropped = false
+			return "", nil
 		}
 		first := code.Len() == 0
 		code.WriteString(line + "\n")

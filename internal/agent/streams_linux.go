@@ -286,6 +286,13 @@ func (s *streams) readOutput(ch uint8, f *os.File, b []byte) (n int, err error) 
 				break
 			}
 		}
+		for s.terminal && n > 0 && n < len(b) { // one read of a terminal returns at most 4 KiB
+			more, _ := unix.Read(int(fd), b[n:]) // the next call finds an error again
+			if more <= 0 {
+				break
+			}
+			n += more
+		}
 		s.unsent[ch] = max(n, 0)
 		return err != unix.EAGAIN
 	}); cerr != nil {

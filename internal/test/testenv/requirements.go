@@ -138,6 +138,12 @@ var (
 	})
 	// SQLite is /usr/bin/sqlite3.
 	SQLite = program("SQLite", "/usr/bin/sqlite3", "sqlite3")
+	// Chromium is the browser chromium.
+	Chromium = program("Chromium", "chromium", "chromium")
+	// Tmux is tmux.
+	Tmux = program("Tmux", "tmux", "tmux")
+	// Vim is /usr/bin/vim.
+	Vim = program("Vim", "/usr/bin/vim", "vim")
 	// GoTool is the go command. A test that only needs a command of this module uses Build,
 	// which can work without it.
 	GoTool = program("GoTool", "go", "golang")
@@ -182,25 +188,19 @@ var (
 		return regular(DebianArchive())
 	})
 	// NpmWS is Node and the npm package ws below NodeModules.
-	NpmWS = require("NpmWS", "run \"make tools\"", func() error {
-		if err := Node.Err(); err != nil {
-			return err
-		}
-		return regular(filepath.Join(NodeModules(), "ws", "package.json"))
-	})
+	NpmWS = npmPackage("NpmWS", "ws", NodeModules)
 	// PyWebsockets is Python and the package websockets below PythonPath.
 	PyWebsockets = pythonPackage("PyWebsockets", "websockets", PythonPath)
 	// PyKoyeb is Python, the package koyeb-sdk and requests below KoyebPath.
 	PyKoyeb = pythonPackage("PyKoyeb", "koyeb.sandbox, requests", KoyebPath)
 	// NpmIII is Node and the npm package iii-sdk below NpmIIIModules.
-	NpmIII = require("NpmIII", "run \"make tools\"", func() error {
-		if err := Node.Err(); err != nil {
-			return err
-		}
-		return regular(filepath.Join(NpmIIIModules(), "iii-sdk", "package.json"))
-	})
+	NpmIII = npmPackage("NpmIII", "iii-sdk", NpmIIIModules)
+	// NpmVite is Node and the npm package vite below NpmViteModules.
+	NpmVite = npmPackage("NpmVite", "vite", NpmViteModules)
 	// PyIII is Python and the package iii-sdk below PyIIIPath.
 	PyIII = pythonPackage("PyIII", "iii", PyIIIPath)
+	// PyIPython is Python and IPython below PyIPythonPath.
+	PyIPython = pythonPackage("PyIPython", "IPython.core.interactiveshell", PyIPythonPath)
 	// PyWheels is Python and wheels of pip, numpy, pandas, matplotlib and their dependencies, in
 	// WheelsDir.
 	PyWheels = require("PyWheels", "run \"make tools\"", func() error {
@@ -243,8 +243,14 @@ func KoyebPath() string { return filepath.Join(Cache(), "koyeb") }
 // NpmIIIModules is the NODE_PATH of the iii protocol's SDK.
 func NpmIIIModules() string { return filepath.Join(Cache(), "iii-npm", "node_modules") }
 
+// NpmViteModules is the directory node_modules with Vite and its dependencies.
+func NpmViteModules() string { return filepath.Join(Cache(), "vite", "node_modules") }
+
 // PyIIIPath is the PYTHONPATH of the iii protocol's SDK.
 func PyIIIPath() string { return filepath.Join(Cache(), "iii-py") }
+
+// PyIPythonPath is the PYTHONPATH of IPython.
+func PyIPythonPath() string { return filepath.Join(Cache(), "ipython") }
 
 // WheelsDir is the directory of the wheels for /usr/bin/python3 that "make tools" fetches.
 func WheelsDir() string { return filepath.Join(Cache(), "wheels") }
@@ -330,6 +336,16 @@ func asRoot(r Requirement) Requirement {
 			return err
 		}
 		return r.Err()
+	})
+}
+
+// npmPackage requires Node and a package in a directory of "make tools".
+func npmPackage(name, module string, dir func() string) Requirement {
+	return require(name, "run \"make tools\"", func() error {
+		if err := Node.Err(); err != nil {
+			return err
+		}
+		return regular(filepath.Join(dir(), module, "package.json"))
 	})
 }
 

@@ -278,8 +278,11 @@ def _main():
                 try:
                     got = method()
                     got = got[0] if isinstance(got, tuple) else got
-                    if got is not None:
+                    kinds = (str, bytes) if FIELDS[mime] in BINARY else (dict, list) if FIELDS[mime] in OBJECTS else str
+                    if isinstance(got, kinds):
                         out[mime] = got
+                    elif got is not None:
+                        sys.stderr.write("sandbar: %s returned %s and was left out\n" % (name, type(got).__name__))
                 except NotImplementedError:
                     pass
                 except Exception:
@@ -344,7 +347,7 @@ def _main():
 
     def figure_bundle(obj):
         figure = getattr(sys.modules.get("matplotlib.figure"), "Figure", None)
-        if figure is None or not isinstance(obj, figure):
+        if figure is None or not isinstance(obj, figure) or not (obj.axes or obj.lines):
             return {}
         import io
         out = {}
@@ -810,14 +813,17 @@ def _main():
                 group = self.take()
                 if not group:
                     return
-                while group.breakables:
-                    x = self.buffer.pop(0)
-                    self.output_width = self.emit(x)
-                    self.buffer_width -= x.width
-                while self.buffer and isinstance(self.buffer[0], self.Text):
-                    x = self.buffer.pop(0)
-                    self.output_width = self.emit(x)
-                    self.buffer_width -= x.width
+                self.break_group(group)
+
+        def break_group(self, group):
+            while group.breakables:
+                x = self.buffer.pop(0)
+                self.output_width = self.emit(x)
+                self.buffer_width -= x.width
+            while self.buffer and isinstance(self.buffer[0], self.Text):
+                x = self.buffer.pop(0)
+                self.output_width = self.emit(x)
+                self.buffer_width -= x.width
 
         def text(self, s):
             if self.buffer:
@@ -844,6 +850,9 @@ def _main():
                 self.break_outer()
 
         def break_(self):
+            group = self.take()
+            if group:
+                self.break_group(group)
             self.flush()
             self.out.append("\n" + " " * self.indentation)
             self.output_width, self.buffer_width = self.indentation, 0
@@ -931,10 +940,11 @@ def _main():
                 yield i, x
 
     def plain(p, obj, cycle):
-        for i, line in enumerate(repr(obj).splitlines()):
-            if i:
-                p.break_()
-            p.text(line)
+        with p.group():
+            for i, line in enumerate(repr(obj).splitlines()):
+                if i:
+                    p.break_()
+                p.text(line)
 
     def sequence(start, end, base):
         def f(p, obj, cycle):

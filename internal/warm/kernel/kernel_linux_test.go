@@ -169,9 +169,8 @@ func (s *session) want(code, want string) {
 	}
 }
 
-// testdata/cells.txt has cells of a notebook and what they show. IPython 8.12 shows the same
-// (testdata/ipython.py), except for the names of files in messages of syntax errors.
-// SANDBAR_UPDATE=1 writes it.
+// testdata/cells.txt has cells of a notebook and what they show, also without packages.
+// SANDBAR_UPDATE=1 writes it. TestIPython compares it with IPython.
 func TestPython(t *testing.T) {
 	testenv.Need(t, testenv.Python)
 	const file = "testdata/cells.txt"

@@ -1,6 +1,12 @@
 # Runs the cells of a JSON list on the standard input in IPython's InteractiveShell and prints what
 # each shows, in the form of the test: outputs, "[text +kinds]" of results, "!name: value" of errors.
-import contextlib, io, json, sys
+# A cell that begins with "# interrupted" gets SIGINT when it has printed "up".
+import fcntl, json, os, signal, subprocess, sys, tempfile, threading, time
+
+answers = os.fdopen(os.dup(1), "w")
+cells = json.load(sys.stdin)
+null = os.open(os.devnull, os.O_RDONLY)
+os.dup2(null, 0)
 
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.displaypub import DisplayPublisher
@@ -11,7 +17,40 @@ KINDS = {"text/html": "html", "text/markdown": "markdown", "image/svg+xml": "svg
 events = []
 
 
+class Stream:
+    """A standard descriptor as a file, so that the output of children is there too."""
+
+    def __init__(self, fd):
+        self.file = tempfile.TemporaryFile(buffering=0)
+        fcntl.fcntl(self.file, fcntl.F_SETFL, os.O_RDWR | os.O_APPEND)
+        os.dup2(self.file.fileno(), fd)
+        self.text = open(fd, "w", 1, encoding="utf-8", closefd=False)
+
+    def read(self):
+        size = os.fstat(self.file.fileno()).st_size
+        return os.pread(self.file.fileno(), size, 0)
+
+    def take(self):
+        self.text.flush()
+        data = self.read()
+        self.file.truncate(0)
+        return data.decode()
+
+
+out, err = Stream(1), Stream(2)
+sys.stdout = sys.__stdout__ = out.text
+sys.stderr = sys.__stderr__ = err.text
+
+
+def flush():
+    for stream, mark in ((out, ""), (err, "2:")):
+        text = stream.take()
+        if text:
+            events.append(mark + text)
+
+
 def show(data, main):
+    flush()
     text = "[" + data.get("text/plain", "")
     for mime, kind in KINDS.items():
         if mime in data:
@@ -29,7 +68,6 @@ class Hook(DisplayHook):
         pass
 
     def write_format_data(self, data, metadata=None):
-        flush()
         show(data, True)
 
     def finish_displayhook(self):
@@ -48,22 +86,18 @@ class Shell(InteractiveShell):
     showsyntaxerror = showtraceback
 
     def system(self, command):
-        import subprocess
-        out.write(subprocess.run(self.var_expand(command, depth=1), shell=True, stdout=subprocess.PIPE).stdout.decode())
+        sys.stdout.flush()
+        subprocess.run(self.var_expand(command, depth=1), shell=True)
 
 
-out, err = io.StringIO(), io.StringIO()
+def interrupt(ended):
+    while not ended.is_set():
+        if b"up\n" in out.read():
+            os.kill(os.getpid(), signal.SIGINT)
+            return
+        time.sleep(0.01)
 
 
-def flush():
-    for stream, mark in ((out, ""), (err, "2:")):
-        if stream.getvalue():
-            events.append(mark + stream.getvalue())
-            stream.seek(0)
-            stream.truncate()
-
-
-cells = json.load(sys.stdin)
 shell = Shell.instance()
 shell.history_manager.enabled = False
 shell.display_formatter.active_types = list(KINDS) + ["text/plain"]
@@ -71,8 +105,12 @@ shell.enable_gui = lambda *a: None
 results = []
 for code in cells:
     events.clear()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        shell.run_cell(code, store_history=True)
+    ended = threading.Event()
+    if code.startswith("# interrupted"):
+        threading.Thread(target=interrupt, args=(ended,)).start()
+    shell.run_cell(code, store_history=True)
+    ended.set()
     flush()
     results.append("".join(events))
-json.dump(results, sys.stdout)
+json.dump(results, answers)
+answers.close()
