@@ -164,7 +164,7 @@ func (a *app) serve(cfg *config.Config, load func() (*config.Config, error)) err
 		Version: thisBuild().Version, Load: e.Stats, Metrics: metrics,
 		Routes: map[string]http.Handler{"GET /ws": ws,
 			"/sandboxes": api, "/sandboxes/": api, "/koyeb-sandbox/": api, "/r/": api},
-		Hosts:  api,
+		Hosts:  []httpd.HostHandler{api},
 		Logger: log,
 	})
 	if err != nil {
