@@ -3,7 +3,7 @@
 #
 #   scripts/tools.sh test    interpreters, bubblewrap, runc, crun, gVisor, a Docker
 #                            Engine, QEMU and guest kernels, WebSocket clients from
-#                            npm and PyPI, the SDKs of the executor and iii
+#                            npm and PyPI, the SDKs of the executor, iii and E2B
 #                            protocols, Debian images, the test suites of toybox,
 #                            busybox and awk
 #   scripts/tools.sh race    a C compiler, for the race detector
@@ -33,6 +33,13 @@ iii_py="iii-sdk==0.25.0 iii-helpers==0.25.0 annotated-types==0.8.0 anyio==4.16.0
 	opentelemetry-api==1.45.2 opentelemetry-sdk==1.45.2 opentelemetry-semantic-conventions==0.66b2
 	pydantic==2.14.3 pydantic-core==2.50.4 typing-extensions==4.16.0 typing-inspection==0.4.5
 	websockets==17.4"
+e2b_npm="e2b@2.51.0 @e2b/code-interpreter@2.8.0"
+e2b_py="e2b==2.63.0 e2b-code-interpreter==2.11.5 anyio==4.16.0 attrs==26.1.0 bracex==3.2.3
+	certifi==2026.10.18 connectrpc==0.12.1 e2b-dockerfile-utils==0.1.1 h11==0.16.0 h2==4.4.1
+	hpack==4.2.0 httpcore==1.0.9 httpx==0.28.1 hyperframe==6.1.0 idna==3.20
+	markdown-it-py==4.3.0 mdurl==0.1.2 opentelemetry-api==1.45.2 packaging==26.4
+	protobuf-py==0.6.0 protobuf-py-ext==0.6.0 pygments==2.21.0 pyqwest==0.12.0
+	python-dateutil==4.0.0 rich==15.0.0 typing-extensions==4.16.0 tzdata==2026.6 wcmatch==11.2"
 runsc=v0.0.0-20260905035102-160fafc42237
 # Wheels that tests install from files in a sandbox, with the pip that installs them, or unpack.
 wheels="pip==26.3 numpy==2.4.6 pandas==3.1.1 python-dateutil==4.0.0 tzdata==2026.6
@@ -182,21 +189,22 @@ npm_ws() {
 	fi
 }
 
-# npm_iii fetches the SDK of the iii protocol with its dependencies.
-npm_iii() {
-	[ "$(cat "$cache/iii-npm/wanted" 2>/dev/null)" = "iii-sdk $iii_npm" ] && return
+# npm_sdk REQUIREMENT DIRECTORY PACKAGE@VERSION… fetches packages with their dependencies.
+npm_sdk() {
+	name=$1 dir=$2
+	shift 2
+	[ "$(cat "$cache/$dir/wanted" 2>/dev/null)" = "$*" ] && return
 	if ! there npm; then
-		lack NpmIII "there is no npm"
+		lack "$name" "there is no npm"
 		return
 	fi
-	say "fetching iii-sdk $iii_npm"
-	mkdir "$tmp/iii-npm" || return
-	(cd "$tmp/iii-npm" && npm install --prefix . --fetch-retries 1 --no-save --ignore-scripts --no-audit --no-fund "iii-sdk@$iii_npm") >"$tmp/log" 2>&1
-	if [ -f "$tmp/iii-npm/node_modules/iii-sdk/package.json" ]; then
-		echo "iii-sdk $iii_npm" >"$tmp/iii-npm/wanted"
-		place "$tmp/iii-npm" "$cache/iii-npm"
+	say "fetching $*"
+	mkdir "$tmp/$dir" || return
+	if (cd "$tmp/$dir" && npm install --prefix . --fetch-retries 1 --no-save --ignore-scripts --no-audit --no-fund "$@") >"$tmp/log" 2>&1; then
+		echo "$*" >"$tmp/$dir/wanted"
+		place "$tmp/$dir" "$cache/$dir"
 	else
-		lack NpmIII "iii-sdk could not be fetched: $(grep -i error "$tmp/log" | head -n 1)"
+		lack "$name" "$1 could not be fetched: $(grep -i error "$tmp/log" | head -n 1)"
 	fi
 }
 
@@ -240,7 +248,7 @@ py_sdk() {
 	say "fetching $1"
 	if "$python" -m pip install --quiet --disable-pip-version-check --no-input --retries 1 --timeout 60 --no-deps --no-compile \
 		--only-binary=:all: --implementation cp --python-version "$version" --abi "cp$(echo "$version" | tr -d .)" --abi abi3 --abi none \
-		--platform "manylinux_2_17_$(uname -m)" --platform "manylinux2014_$(uname -m)" --platform any \
+		--platform "manylinux_2_28_$(uname -m)" --platform "manylinux_2_17_$(uname -m)" --platform "manylinux2014_$(uname -m)" --platform any \
 		--target "$tmp/sdk" "$@" >"$tmp/log" 2>&1; then
 		# For this interpreter, once, and so that a copy with other times is good too: the tests
 		# import these packages dozens of times.
@@ -489,11 +497,14 @@ test)
 	if there /usr/bin/node; then
 		there /usr/bin/npm || lack Npm "there is no /usr/bin/npm"
 		npm_ws
-		npm_iii
+		npm_sdk NpmIII iii-npm "iii-sdk@$iii_npm"
+		# shellcheck disable=SC2086 # a list of words
+		npm_sdk NpmE2B e2b-npm $e2b_npm
 	else
 		lack Npm "there is no /usr/bin/node"
 		lack NpmWS "there is no /usr/bin/node"
 		lack NpmIII "there is no /usr/bin/node"
+		lack NpmE2B "there is no /usr/bin/node"
 	fi
 	if there /usr/bin/python3; then
 		py_websockets
@@ -501,11 +512,14 @@ test)
 		py_sdk PyKoyeb koyeb $koyeb
 		# shellcheck disable=SC2086 # a list of words
 		py_sdk PyIII iii-py $iii_py
+		# shellcheck disable=SC2086 # a list of words
+		py_sdk PyE2B e2b-py $e2b_py
 		py_wheels
 	else
 		lack PyWebsockets "there is no /usr/bin/python3"
 		lack PyKoyeb "there is no /usr/bin/python3"
 		lack PyIII "there is no /usr/bin/python3"
+		lack PyE2B "there is no /usr/bin/python3"
 		lack PyWheels "there is no /usr/bin/python3"
 	fi
 	if there qemu-system-x86_64; then

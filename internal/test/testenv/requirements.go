@@ -201,6 +201,15 @@ var (
 	})
 	// PyIII is Python and the package iii-sdk below PyIIIPath.
 	PyIII = pythonPackage("PyIII", "iii", PyIIIPath)
+	// NpmE2B is Node and the npm packages e2b and @e2b/code-interpreter below NpmE2BModules.
+	NpmE2B = require("NpmE2B", "run \"make tools\"", func() error {
+		if err := Node.Err(); err != nil {
+			return err
+		}
+		return regular(filepath.Join(NpmE2BModules(), "@e2b", "code-interpreter", "package.json"))
+	})
+	// PyE2B is Python and the packages e2b and e2b-code-interpreter below PyE2BPath.
+	PyE2B = pythonPackage("PyE2B", "e2b_code_interpreter", PyE2BPath)
 	// PyWheels is Python and wheels of pip, numpy, pandas, matplotlib and their dependencies, in
 	// WheelsDir.
 	PyWheels = require("PyWheels", "run \"make tools\"", func() error {
@@ -245,6 +254,12 @@ func NpmIIIModules() string { return filepath.Join(Cache(), "iii-npm", "node_mod
 
 // PyIIIPath is the PYTHONPATH of the iii protocol's SDK.
 func PyIIIPath() string { return filepath.Join(Cache(), "iii-py") }
+
+// NpmE2BModules is the NODE_PATH of the E2B protocol's SDKs.
+func NpmE2BModules() string { return filepath.Join(Cache(), "e2b-npm", "node_modules") }
+
+// PyE2BPath is the PYTHONPATH of the E2B protocol's SDKs.
+func PyE2BPath() string { return filepath.Join(Cache(), "e2b-py") }
 
 // WheelsDir is the directory of the wheels for /usr/bin/python3 that "make tools" fetches.
 func WheelsDir() string { return filepath.Join(Cache(), "wheels") }
