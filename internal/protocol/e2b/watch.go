@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"path"
 	"strconv"
+	"strings"
 	"sync"
 
 	"github.com/sandbar-dev/sandbar"
@@ -48,58 +49,97 @@ type (
 )
 
 // watchFiles begins a watch.
-func (l *life) watchFiles(ctx context.Context, q watchRequest) (sandbar.FileWatch, string, error) {
+func (l *life) watchFiles(ctx context.Context, q watchRequest) (*watch, error) {
 	name, err := resolve(q.Path)
 	if err != nil {
-		return nil, "", err
+		return nil, err
 	}
 	w, ok := l.sandbox.FS().(sandbar.FileWatcher)
 	if !ok {
-		return nil, "", unsupported("", "the driver cannot watch files")
+		return nil, unsupported("", "the driver cannot watch files")
 	}
-	watch, err := w.Watch(ctx, name, q.Recursive)
-	return watch, name, explainPath(name, err)
+	files, err := w.Watch(ctx, name, q.Recursive)
+	if err != nil {
+		return nil, explainPath(name, err)
+	}
+	return &watch{FileWatch: files, life: l, root: name, withEntry: q.Entry}, nil
+}
+
+// watch is a watch with its request.
+type watch struct {
+	sandbar.FileWatch
+	life      *life
+	root      string
+	withEntry bool
+	replacing bool // the last event was the renaming of a temporary file
+	written   string
 }
 
 // next returns the next event.
-func (l *life) next(ctx context.Context, w sandbar.FileWatch, root string, withEntry bool) (fileEvent, error) {
+//
+// The platform writes a file under a temporary name and renames it. A client gets what E2B's envd
+// reports, which writes in place: that the file was created and written.
+func (w *watch) next(ctx context.Context) (fileEvent, error) {
+	if name := w.written; name != "" {
+		w.written = ""
+		return w.event(ctx, name, "EVENT_TYPE_WRITE"), nil
+	}
 	for {
 		e, err := w.Next(ctx)
 		switch {
 		case errors.Is(err, io.EOF):
-			return fileEvent{}, &sandbar.Error{Code: sandbar.NotFound, Field: "path", Message: "the watched directory '" + printable(root) + "' was removed or renamed"}
+			return fileEvent{}, &sandbar.Error{Code: sandbar.NotFound, Field: "path", Message: "the watched directory '" + printable(w.root) + "' was removed or renamed"}
 		case err != nil && ctx.Err() != nil:
 			return fileEvent{}, endOf(ctx)
 		case err != nil:
 			return fileEvent{}, err
 		}
-		f := fileEvent{Name: e.Path}
-		switch e.Op {
-		case sandbar.FileCreated:
-			f.Type = "EVENT_TYPE_CREATE"
-		case sandbar.FileWritten:
-			f.Type = "EVENT_TYPE_WRITE"
-		case sandbar.FileRemoved:
-			f.Type = "EVENT_TYPE_REMOVE"
-		case sandbar.FileRenamed:
-			f.Type = "EVENT_TYPE_RENAME"
-		case sandbar.FileChmod:
-			f.Type = "EVENT_TYPE_CHMOD"
-		default:
+		kind := eventType(e.Op)
+		replaced := w.replacing && e.Op == sandbar.FileCreated
+		w.replacing = temporary(e.Path) && e.Op == sandbar.FileRenamed
+		switch {
+		case kind == "":
 			return fileEvent{}, dataLost{"changes came faster than they were read, and some are missing: list the files, and watch again"}
+		case e.Path == "" || temporary(e.Path): // the end of the directory itself follows
+			continue
+		case replaced:
+			w.written = e.Path
 		}
-		if e.Path == "" {
-			continue // the directory itself; its end follows
-		}
-		if withEntry {
-			at := path.Join(root, e.Path)
-			if i, err := l.sandbox.FS().Stat(ctx, at); err == nil {
-				entry := l.describe(ctx, at, i)
-				f.Entry = &entry
-			}
-		}
-		return f, nil
+		return w.event(ctx, e.Path, kind), nil
 	}
+}
+
+func eventType(op sandbar.FileOp) string {
+	switch op {
+	case sandbar.FileCreated:
+		return "EVENT_TYPE_CREATE"
+	case sandbar.FileWritten:
+		return "EVENT_TYPE_WRITE"
+	case sandbar.FileRemoved:
+		return "EVENT_TYPE_REMOVE"
+	case sandbar.FileRenamed:
+		return "EVENT_TYPE_RENAME"
+	case sandbar.FileChmod:
+		return "EVENT_TYPE_CHMOD"
+	}
+	return ""
+}
+
+// temporary reports whether a name is one under which the platform writes a file.
+func temporary(name string) bool {
+	digits, ok := strings.CutPrefix(path.Base(name), ".sandbar-")
+	return ok && len(digits) == 16 && strings.Trim(digits, "0123456789abcdef") == ""
+}
+
+func (w *watch) event(ctx context.Context, name, kind string) fileEvent {
+	f := fileEvent{Name: name, Type: kind}
+	if at := path.Join(w.root, name); w.withEntry {
+		if i, err := w.life.sandbox.FS().Stat(ctx, at); err == nil {
+			entry := w.life.describe(ctx, at, i)
+			f.Entry = &entry
+		}
+	}
+	return f
 }
 
 // watchDir sends the changes of a directory until the client leaves.
@@ -114,7 +154,7 @@ func (l *life) watchDir(r *http.Request, q watchRequest, s *stream) error {
 		ctx, cancel = context.WithTimeout(ctx, timeout)
 		defer cancel()
 	}
-	w, root, err := l.watchFiles(ctx, q)
+	w, err := l.watchFiles(ctx, q)
 	if err != nil {
 		return err
 	}
@@ -124,7 +164,7 @@ func (l *life) watchDir(r *http.Request, q watchRequest, s *stream) error {
 	}
 	s.pings(watchEvent{Keepalive: &none{}})
 	for {
-		e, err := l.next(ctx, w, root, q.Entry)
+		e, err := w.next(ctx)
 		if err != nil {
 			return err
 		}
@@ -166,7 +206,7 @@ func (l *life) createWatcher(ctx context.Context, q watchRequest) (watcherAnswer
 	own, w.cancel = context.WithCancel(context.Background())
 	l.watchers[id] = w // close ends it from now on
 	l.mu.Unlock()
-	watch, root, err := l.watchFiles(ctx, q)
+	files, err := l.watchFiles(ctx, q)
 	if err != nil {
 		close(w.done)
 		l.dropWatcher(id)
@@ -174,9 +214,9 @@ func (l *life) createWatcher(ctx context.Context, q watchRequest) (watcherAnswer
 	}
 	go func() {
 		defer close(w.done)
-		defer watch.Close()
+		defer files.Close()
 		for {
-			e, err := l.next(own, watch, root, q.Entry)
+			e, err := files.next(own)
 			if err == nil {
 				err = w.add(e)
 			}
