@@ -32,10 +32,12 @@ const (
 )
 
 // readEnvelope reads one envelope with a message of at most most bytes. It allocates only for bytes
-// that arrive.
+// that arrive. io.EOF: there is no further envelope.
 func readEnvelope(r io.Reader, most int64) ([]byte, error) {
 	var head [headLen]byte
-	if _, err := io.ReadFull(r, head[:]); err != nil {
+	if n, err := io.ReadFull(r, head[:]); n == 0 && err == io.EOF {
+		return nil, io.EOF
+	} else if err != nil {
 		return nil, invalid("", "the envelope is incomplete", "send 5 bytes of head, and the message")
 	}
 	size := int64(binary.BigEndian.Uint32(head[1:]))
@@ -166,6 +168,9 @@ func serveStream[Q any](l *life, w http.ResponseWriter, r *http.Request, refusal
 		raw, err = readEnvelope(r.Body, maxMessage)
 		return err
 	})
+	if err == io.EOF {
+		err = invalid("", "the request has no envelope", "")
+	}
 	if err == nil {
 		err = decode(raw, &q)
 	}

@@ -70,6 +70,10 @@ func (l *life) serveCalls(w http.ResponseWriter, r *http.Request) {
 	case "/process.Process/Connect":
 		serveStream(l, w, r, user, func(q selectRequest, s *stream) error { return l.connect(r, q, s) })
 		return
+	case "/process.Process/StreamInput":
+		http.NewResponseController(w).EnableFullDuplex() // an error must not wait for the rest of the input
+		serveStream(l, w, r, user, func(q streamInputRequest, s *stream) error { return l.streamInput(w, r, q, s) })
+		return
 	case "/filesystem.Filesystem/WatchDir":
 		serveStream(l, w, r, user, func(q watchRequest, s *stream) error { return l.watchDir(r, q, s) })
 		return

@@ -60,12 +60,21 @@ type (
 	selectRequest struct {
 		Process selector `json:"process"`
 	}
-	inputRequest struct {
-		selectRequest
+	inputData struct {
 		Input struct {
 			Stdin []byte `json:"stdin"`
 			PTY   []byte `json:"pty"`
 		} `json:"input"`
+	}
+	inputRequest struct {
+		selectRequest
+		inputData
+	}
+	// streamInputRequest is one message of a stream of input. The first one has start, the others
+	// data, or nothing.
+	streamInputRequest struct {
+		Start *selectRequest `json:"start"`
+		Data  *inputData     `json:"data"`
 	}
 	signalRequest struct {
 		selectRequest
@@ -497,9 +506,58 @@ func (l *life) list() processList {
 
 func (l *life) sendInput(ctx context.Context, q inputRequest) error {
 	p, err := l.process(q.Process, false)
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
+	}
+	return p.send(ctx, q.inputData)
+}
+
+// streamInput sends the input of a stream of messages. The response comes after the last one.
+func (l *life) streamInput(w http.ResponseWriter, r *http.Request, q streamInputRequest, s *stream) error {
+	timeout, err := timeoutOf(r)
+	if err != nil {
+		return err
+	}
+	if q.Start == nil {
+		return invalid("start", "the first message must have start", "")
+	}
+	p, err := l.process(q.Start.Process, false)
+	if err != nil {
+		return err
+	}
+	ctx := r.Context()
+	if timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, timeout)
+		defer cancel()
+	}
+	control := http.NewResponseController(w)
+	defer context.AfterFunc(ctx, func() { control.SetReadDeadline(time.Now()) })()
+	for {
+		raw, err := readEnvelope(r.Body, maxMessage)
+		switch {
+		case err == io.EOF:
+			return s.send(none{})
+		case err != nil && ctx.Err() != nil:
+			return endOf(ctx)
+		case err != nil:
+			return err
+		}
+		var m streamInputRequest
+		if err := decode(raw, &m); err != nil {
+			return err
+		}
+		if m.Data != nil {
+			if err := p.send(ctx, *m.Data); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// send passes input to the program.
+func (p *process) send(ctx context.Context, q inputData) error {
+	switch {
 	case p.pty && q.Input.Stdin != nil:
 		return invalid("input", "the process has a terminal: send input.pty", "")
 	case !p.pty && q.Input.PTY != nil:

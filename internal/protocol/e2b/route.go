@@ -159,7 +159,7 @@ func endless(r *http.Request, a address) bool {
 	if a.port != envdPort {
 		return a.port != interpreterPort
 	}
-	return r.URL.Path == "/process.Process/Connect" || r.URL.Path == "/filesystem.Filesystem/WatchDir"
+	return slices.Contains([]string{"/process.Process/Connect", "/process.Process/StreamInput", "/filesystem.Filesystem/WatchDir"}, r.URL.Path)
 }
 
 // serveProgram forwards a request to a program in the sandbox. Programs see no token of the

@@ -332,7 +332,10 @@ Picture()`)
 })
 await check('runCode: languages and variables', async () => {
   equal((await c.runCode('let y = 6; await Promise.resolve(y * 7)', { language: 'js' })).text, '42')
-  equal((await c.runCode('const z: number = 5; z + 1', { language: 'ts' })).text, '6')
+  const [major, minor] = process.versions.node.split('.').map(Number)
+  const typed = () => c.runCode('const z: number = 5; z + 1', { language: 'ts' })
+  if (major > 22 || major === 22 && minor >= 13) equal((await typed()).text, '6')
+  else await throws(Error, typed, '501') // this node cannot strip types
   equal((await c.runCode('cd /tmp; pwd; echo $V', { language: 'bash', envs: { V: 'v' } })).logs.stdout.join(''), '/tmp\nv\n')
   equal((await c.runCode('x')).text, '20')
   await throws(Error, () => c.runCode('1', { language: 'r' }))
