@@ -185,7 +185,7 @@ func encodingOf(r *http.Request) (encoding string, ok bool) {
 		return "gzip", true
 	case hasIdentity && identity, !hasIdentity && (!hasAny || any):
 		return "", true
-	case accepted["gzip"] || any && !hasIdentity:
+	case accepted["gzip"] || any && !slices.Contains(named, "gzip"):
 		return "gzip", true
 	}
 	return "", false
@@ -248,7 +248,7 @@ func (l *life) uploadParts(ctx context.Context, parts *multipart.Reader, target 
 	seen := map[string]bool{}
 	for {
 		part, err := parts.NextRawPart()
-		if errors.Is(err, io.EOF) {
+		if err == io.EOF { // without a wrapper: after the closing boundary
 			return all, nil
 		}
 		if err != nil {
