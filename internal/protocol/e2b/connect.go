@@ -15,7 +15,8 @@ import (
 )
 
 const (
-	// maxMessage bounds a message of a Connect call, and maxBody any other body in memory, in bytes.
+	// maxMessage bounds a message of a Connect call, and maxBody any other body in memory, in
+	// bytes.
 	maxMessage = 4 << 20
 	maxBody    = 1 << 20
 	// bodyTime bounds the wait for such a body.
@@ -94,8 +95,8 @@ func readBody(w http.ResponseWriter, r *http.Request, most int64) ([]byte, error
 	return b, nil
 }
 
-// withinBodyTime bounds the time of reading a body. If it was not read to its end, the listener will
-// try to read the rest, so the deadline stays.
+// withinBodyTime bounds the time of reading a body. If it was not read to its end, the listener
+// will try to read the rest, so the deadline stays.
 func withinBodyTime(w http.ResponseWriter, read func() error) error {
 	control := http.NewResponseController(w)
 	control.SetReadDeadline(time.Now().Add(bodyTime))

@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// defaultTimeout and oldTimeout are the times until the end of a sandbox for which the client of
-	// the new or the old path asks nothing.
+	// defaultTimeout and oldTimeout are the times until the end of a sandbox for which the client
+	// of the new or the old path asks nothing.
 	defaultTimeout = 300 * time.Second
 	oldTimeout     = 15 * time.Second
 

@@ -41,8 +41,8 @@ func statusOf(c sandbar.Code) int {
 	return http.StatusInternalServerError
 }
 
-// connectOf returns the Connect code of each code of the platform's errors, and its HTTP status in a
-// unary call. https://connectrpc.com/docs/protocol/#error-codes
+// connectOf returns the Connect code of each code of the platform's errors, and its HTTP status in
+// a unary call. https://connectrpc.com/docs/protocol/#error-codes
 func connectOf(c sandbar.Code) (code string, status int) {
 	switch c {
 	case sandbar.Invalid, sandbar.TooLarge:

@@ -76,7 +76,7 @@ func (l *life) authorizeFile(r *http.Request) error {
 		return nil
 	}
 	at, err := strconv.ParseInt(s.expiry, 10, 64)
-	if err != nil || time.Now().Unix() > at {
+	if err != nil || !time.Now().Before(time.Unix(at, 0).Add(time.Second)) {
 		return refusal("signature is already expired")
 	}
 	return nil

@@ -33,8 +33,8 @@ type interpreterContext struct {
 	Dir      string `json:"cwd"`
 }
 
-// serveInterpreter serves a request to the code interpreter. Whoever can name the sandbox may manage
-// its contexts, because SDKs send no token there; running code needs the access token.
+// serveInterpreter serves a request to the code interpreter. Whoever can name the sandbox may
+// manage its contexts, because SDKs send no token there; running code needs the access token.
 func (l *life) serveInterpreter(w http.ResponseWriter, r *http.Request) {
 	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
 	var err error
@@ -192,9 +192,8 @@ type (
 		Count int    `json:"execution_count"`
 	}
 	cellOutput struct {
-		Type      string `json:"type"`
-		Text      string `json:"text"`
-		Timestamp int64  `json:"timestamp"` // nanoseconds since 1970
+		Type string `json:"type"`
+		Text string `json:"text"`
 	}
 	cellResult struct {
 		Type       string                     `json:"type"`
@@ -264,7 +263,7 @@ func (s *cellStream) text(of sandbar.Stream, text []byte) error {
 	if len(text) == 0 {
 		return nil
 	}
-	return s.write(cellOutput{of.String(), string(text), time.Now().UnixNano()})
+	return s.write(cellOutput{of.String(), string(text)})
 }
 
 // incomplete returns the number of bytes at the end of p that begin a character.

@@ -57,8 +57,8 @@ func inside(r *http.Request) bool {
 	return len(r.Header.Values(sandboxHeader)) > 0 || len(r.Header.Values(portHeader)) > 0 || r.URL.Path == filesPath
 }
 
-// ServeHTTP serves a request that Claims has accepted. The listener has checked the Host, the Origin
-// and the API key.
+// ServeHTTP serves a request that Claims has accepted. The listener has checked the Host, the
+// Origin and the API key.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !inside(r) {
 		ctx, end, err := s.begin(r.Context(), false)

@@ -116,9 +116,9 @@ func shuttingDown() error {
 	return &sandbar.Error{Code: sandbar.Unavailable, Message: "the daemon is shutting down", Fix: "connect again and retry"}
 }
 
-// Shutdown ends the server gracefully. It refuses new requests; programs and transfers whose clients
-// wait for them continue until they end or ctx ends; then it acts as Close. It returns ctx's error
-// if ctx ended first. The engine's sandboxes are shut down after this.
+// Shutdown ends the server gracefully. It refuses new requests; programs and transfers whose
+// clients wait for them continue until they end or ctx ends; then it acts as Close. It returns
+// ctx's error if ctx ended first. The engine's sandboxes are shut down after this.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.refuse()
 	s.hurry()

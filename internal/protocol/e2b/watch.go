@@ -14,7 +14,8 @@ import (
 )
 
 const (
-	// maxWatchers bounds the polled watchers of a sandbox, and maxEvents the events that wait in one.
+	// maxWatchers bounds the polled watchers of a sandbox, and maxEvents the events that wait in
+	// one.
 	maxWatchers = 64
 	maxEvents   = 10_000
 )

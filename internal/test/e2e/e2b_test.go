@@ -27,8 +27,8 @@ func TestE2BPython(t *testing.T) {
 	}
 }
 
-// runE2B runs a test program of testdata/e2b against a daemon. All its checks must hold, and nothing
-// of the daemon may be left.
+// runE2B runs a test program of testdata/e2b against a daemon. All its checks must hold, and
+// nothing of the daemon may be left.
 func runE2B(t *testing.T, checks int, env, program string, args ...string) {
 	t.Helper()
 	d := newDaemon(t, t.TempDir(), "SANDBAR_E2B=true")
