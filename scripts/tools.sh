@@ -3,9 +3,6 @@
 #
 #   scripts/tools.sh test    interpreters, bubblewrap, runc, crun, gVisor, a Docker
 #                            Engine, QEMU and guest kernels, WebSocket clients from
-#                            npm and PyPI, the SDKs of the executor and iii
-#                            protocols, a browser, an editor, Vite, IPython, Debian
-#                            images, the test suites of toybox, busybox and awk
 #   scripts/tools.sh race    a C compiler, for the race detector
 #   scripts/tools.sh lint    staticcheck and govulncheck
 #   scripts/tools.sh packages  nfpm, which makes deb and rpm packages
@@ -38,6 +35,13 @@ ipython="ipython==9.18.1 asttokens==3.0.2 executing==2.3.0 ipython-pygments-lexe
 	jedi==0.20.1 matplotlib-inline==0.2.2 parso==0.8.7 pexpect==4.9.0 prompt-toolkit==3.0.53
 	psutil==7.2.2 ptyprocess==0.7.0 pure-eval==0.2.4 pygments==2.21.0 stack-data==0.6.3
 	traitlets==5.16.1 typing-extensions==4.16.0 wcwidth==0.9.4"
+e2b_npm="e2b@2.51.0 @e2b/code-interpreter@2.8.0"
+e2b_py="e2b==2.63.0 e2b-code-interpreter==2.11.5 anyio==4.16.0 attrs==26.1.0 bracex==3.2.3
+	certifi==2026.10.18 connectrpc==0.12.1 e2b-dockerfile-utils==0.1.1 h11==0.16.0 h2==4.4.1
+	hpack==4.2.0 httpcore==1.0.9 httpx==0.28.1 hyperframe==6.1.0 idna==3.20
+	markdown-it-py==4.3.0 mdurl==0.1.2 opentelemetry-api==1.45.2 packaging==26.4
+	protobuf-py==0.6.0 protobuf-py-ext==0.6.0 pygments==2.21.0 pyqwest==0.12.0
+	python-dateutil==4.0.0 rich==15.0.0 typing-extensions==4.16.0 tzdata==2026.6 wcmatch==11.2"
 runsc=v0.0.0-20260905035102-160fafc42237
 # Wheels that tests install from files in a sandbox, with the pip that installs them, or unpack.
 wheels="pip==26.3 numpy==2.4.6 pandas==3.1.1 python-dateutil==4.0.0 tzdata==2026.6
@@ -187,22 +191,22 @@ npm_ws() {
 	fi
 }
 
-# npm_package REQUIREMENT DIRECTORY PACKAGE VERSION fetches a package with its dependencies.
-npm_package() {
-	name=$1 dir=$2 package=$3 version=$4
-	[ "$(cat "$cache/$dir/wanted" 2>/dev/null)" = "$package $version" ] && return
+# npm_sdk REQUIREMENT DIRECTORY PACKAGE@VERSION… fetches packages with their dependencies.
+npm_sdk() {
+	name=$1 dir=$2
+	shift 2
+	[ "$(cat "$cache/$dir/wanted" 2>/dev/null)" = "$*" ] && return
 	if ! there npm; then
 		lack "$name" "there is no npm"
 		return
 	fi
-	say "fetching $package $version"
+	say "fetching $*"
 	mkdir "$tmp/$dir" || return
-	(cd "$tmp/$dir" && npm install --prefix . --fetch-retries 1 --no-save --ignore-scripts --no-audit --no-fund "$package@$version") >"$tmp/log" 2>&1
-	if [ -f "$tmp/$dir/node_modules/$package/package.json" ]; then
-		echo "$package $version" >"$tmp/$dir/wanted"
+	if (cd "$tmp/$dir" && npm install --prefix . --fetch-retries 1 --no-save --ignore-scripts --no-audit --no-fund "$@") >"$tmp/log" 2>&1; then
+		echo "$*" >"$tmp/$dir/wanted"
 		place "$tmp/$dir" "$cache/$dir"
 	else
-		lack "$name" "$package could not be fetched: $(grep -i error "$tmp/log" | head -n 1)"
+		lack "$name" "$1 could not be fetched: $(grep -i error "$tmp/log" | head -n 1)"
 	fi
 }
 
@@ -246,7 +250,7 @@ py_sdk() {
 	say "fetching $1"
 	if "$python" -m pip install --quiet --disable-pip-version-check --no-input --retries 1 --timeout 60 --no-deps --no-compile \
 		--only-binary=:all: --implementation cp --python-version "$version" --abi "cp$(echo "$version" | tr -d .)" --abi abi3 --abi none \
-		--platform "manylinux_2_17_$(uname -m)" --platform "manylinux2014_$(uname -m)" --platform any \
+		--platform "manylinux_2_28_$(uname -m)" --platform "manylinux_2_17_$(uname -m)" --platform "manylinux2014_$(uname -m)" --platform any \
 		--target "$tmp/sdk" "$@" >"$tmp/log" 2>&1; then
 		# For this interpreter, once, and so that a copy with other times is good too: the tests
 		# import these packages dozens of times.
@@ -498,13 +502,16 @@ test)
 	if there /usr/bin/node; then
 		there /usr/bin/npm || lack Npm "there is no /usr/bin/npm"
 		npm_ws
-		npm_package NpmIII iii-npm iii-sdk $iii_npm
-		npm_package NpmVite vite vite $vite
+		npm_sdk NpmIII iii-npm "iii-sdk@$iii_npm"
+		npm_sdk NpmVite vite "vite@$vite"
+		# shellcheck disable=SC2086 # a list of words
+		npm_sdk NpmE2B e2b-npm $e2b_npm
 	else
 		lack Npm "there is no /usr/bin/node"
 		lack NpmWS "there is no /usr/bin/node"
 		lack NpmIII "there is no /usr/bin/node"
 		lack NpmVite "there is no /usr/bin/node"
+		lack NpmE2B "there is no /usr/bin/node"
 	fi
 	if there /usr/bin/python3; then
 		py_websockets
@@ -514,12 +521,15 @@ test)
 		py_sdk PyIII iii-py $iii_py
 		# shellcheck disable=SC2086 # a list of words
 		py_sdk PyIPython ipython $ipython
+		# shellcheck disable=SC2086 # a list of words
+		py_sdk PyE2B e2b-py $e2b_py
 		py_wheels
 	else
 		lack PyWebsockets "there is no /usr/bin/python3"
 		lack PyKoyeb "there is no /usr/bin/python3"
 		lack PyIII "there is no /usr/bin/python3"
 		lack PyIPython "there is no /usr/bin/python3"
+		lack PyE2B "there is no /usr/bin/python3"
 		lack PyWheels "there is no /usr/bin/python3"
 	fi
 	if there qemu-system-x86_64; then

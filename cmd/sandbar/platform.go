@@ -36,7 +36,9 @@ var (
 func (a *app) settings(cmd *cobra.Command, settings ...setting) {
 	cmd.Flags().String("config", "", "configuration `file`")
 	for _, s := range settings {
-		cmd.Flags().String(s.flag, "", s.help)
+		if cmd.Flags().Lookup(s.flag) == nil {
+			cmd.Flags().String(s.flag, "", s.help)
+		}
 	}
 	if cmd.Flags().Lookup(driverSetting.flag) != nil {
 		cmd.RegisterFlagCompletionFunc(driverSetting.flag, func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {

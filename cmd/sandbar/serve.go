@@ -25,6 +25,7 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/process/cachedir"
 	"github.com/sandbar-dev/sandbar/internal/process/prespawn"
 	"github.com/sandbar-dev/sandbar/internal/protocol/control"
+	"github.com/sandbar-dev/sandbar/internal/protocol/e2b"
 	"github.com/sandbar-dev/sandbar/internal/protocol/executor"
 	"github.com/sandbar-dev/sandbar/internal/protocol/fathom"
 	"github.com/sandbar-dev/sandbar/internal/server/config"
@@ -40,6 +41,7 @@ var serveSettings = []setting{
 	keySetting,
 	{"log-level", "log.level", "debug, info, warn or error"},
 	{"iii", "iii.listen", "`address` on which to serve as an iii engine, such as 127.0.0.1:49134"},
+	{"e2b", "e2b", ""},
 }
 
 func (a *app) serveCommand() *cobra.Command {
@@ -61,6 +63,11 @@ that address needs no token, because the SDKs send none, unless iii.open is fals
 requests of web pages are always refused. Images must be allowed by
 iii.image_allowlist.
 
+With --e2b the daemon also serves the E2B protocol on the same address: set
+E2B_API_URL and E2B_SANDBOX_URL of E2B's SDKs to its URL, and E2B_API_KEY to the
+token. Ports of the sandboxes that they create are open to everybody who has
+their host name.
+
 SIGTERM or SIGINT shuts the daemon down: it accepts nothing new, and running
 executions have shutdown_timeout to finish before they are cancelled. A second
 signal kills all programs and exits.
@@ -75,6 +82,7 @@ accepts a configuration file of the iii-sandbox worker of an iii engine.`,
 		Example: `  SANDBAR_TOKEN=secret sandbar serve --listen 127.0.0.1:8080
   sandbar serve --listen unix:/run/sandbar.sock
   sandbar serve --config /etc/sandbar/config.yaml --print-config
+  sandbar serve --e2b
   SANDBAR_III_IMAGE_ALLOWLIST=python,node sandbar serve --iii 127.0.0.1:49134`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -89,6 +97,7 @@ accepts a configuration file of the iii-sandbox worker of an iii engine.`,
 			return a.serve(cfg, func() (*config.Config, error) { return a.configuration(cmd, serveSettings...) })
 		},
 	}
+	cmd.Flags().Bool("e2b", false, "also serve the E2B protocol, for E2B's SDKs")
 	cmd.Flags().Bool("print-config", false, "print the effective configuration as a commented file and exit")
 	a.settings(cmd, serveSettings...)
 	return cmd
@@ -157,6 +166,13 @@ func (a *app) serve(cfg *config.Config, load func() (*config.Config, error)) err
 	metrics.Watch(e.Stats, e.Templates)
 	ws := fathom.New(e, fathomOptions(cfg, log))
 	api := control.New(e, controlOptions(cfg, log))
+	hosts := []httpd.HostHandler{api}
+	var overlay httpd.Overlay
+	var foreign *e2b.Server
+	if cfg.E2B {
+		foreign = e2b.New(e, e2bOptions(cfg, log))
+		hosts, overlay = append(hosts, foreign), foreign
+	}
 	server, err := httpd.Listen(httpd.Options{
 		Listen: cfg.Listen, Token: token.Value, TokenChosen: token.Explicit, Clients: clients, MaxConnections: int(cfg.MaxConnections),
 		Certificate: cfg.TLS.Cert, Key: cfg.TLS.Key,
@@ -164,7 +180,7 @@ func (a *app) serve(cfg *config.Config, load func() (*config.Config, error)) err
 		Version: thisBuild().Version, Load: e.Stats, Metrics: metrics,
 		Routes: map[string]http.Handler{"GET /ws": ws,
 			"/sandboxes": api, "/sandboxes/": api, "/koyeb-sandbox/": api, "/r/": api},
-		Hosts:  api,
+		Hosts: hosts, Overlay: overlay,
 		Logger: log,
 	})
 	if err != nil {
@@ -176,7 +192,7 @@ func (a *app) serve(cfg *config.Config, load func() (*config.Config, error)) err
 	}
 	a.announce(token)
 	log.Info("listening", "address", server.URL(), "driver", caps.Name, "boundary", string(caps.Boundary), "version", thisBuild().Version)
-	p := &daemon{log: log, server: server, fathom: ws, api: api, iii: iiiListener, engine: e, signals: signals,
+	p := &daemon{log: log, server: server, fathom: ws, api: api, e2b: foreign, iii: iiiListener, engine: e, signals: signals,
 		hangups: hangups, reload: &reloader{app: a, started: cfg, current: cfg, load: load, level: level, log: log, engine: e}}
 	p.reload.servers = append(p.reload.servers, server)
 	if iiiListener != nil {
@@ -311,13 +327,20 @@ func controlOptions(cfg *config.Config, log *slog.Logger) control.Options {
 	}
 }
 
+// e2bOptions returns the options of the E2B protocol.
+func e2bOptions(cfg *config.Config, log *slog.Logger) e2b.Options {
+	return e2b.Options{Domain: strings.ToLower(strings.TrimSuffix(cfg.E2BDomain, ".")), MaxTimeout: cfg.MaxLifetime, MaxFile: cfg.MaxFile,
+		MaxConnections: int(cfg.Executor.MaxConnections), StallTimeout: cfg.Executor.StallTimeout, Logger: log}
+}
+
 // daemon is the running "sandbar serve".
 type daemon struct {
 	log          *slog.Logger
 	server       *httpd.Server
 	fathom       *fathom.Server
 	api          *control.Server
-	iii          *iiiEngine // nil for none
+	e2b          *e2b.Server // nil for none
+	iii          *iiiEngine  // nil for none
 	engine       *engine.Engine
 	signals      <-chan os.Signal // SIGINT, SIGTERM
 	hangups      <-chan os.Signal // SIGHUP
@@ -368,14 +391,17 @@ func (p *daemon) shutdown() error {
 	timeout := p.reload.current.ShutdownTimeout
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
-	var errs [5]error
+	var errs [6]error
 	var servers sync.WaitGroup
 	servers.Go(func() { errs[0] = p.server.Shutdown(ctx) })
 	servers.Go(func() { errs[1] = p.fathom.Shutdown(ctx) })
 	servers.Go(func() { errs[2] = p.api.Shutdown(ctx) })
 	servers.Go(func() { errs[3] = p.iii.shutdown(ctx) })
+	if p.e2b != nil {
+		servers.Go(func() { errs[4] = p.e2b.Shutdown(ctx) })
+	}
 	servers.Wait()
-	errs[4] = p.engine.Shutdown(ctx)
+	errs[5] = p.engine.Shutdown(ctx)
 	late := false
 	for i, err := range errs {
 		if errors.Is(err, context.DeadlineExceeded) {
@@ -402,6 +428,9 @@ func (p *daemon) forceExit() {
 	cancel()
 	go p.fathom.Close()
 	go p.api.Close()
+	if p.e2b != nil {
+		go p.e2b.Close()
+	}
 	go p.iii.shutdown(now)
 	go p.engine.Shutdown(now)
 	select {

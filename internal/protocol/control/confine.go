@@ -1,35 +1,17 @@
 package control
 
 import (
-	"context"
 	"net/http"
 	"net/url"
 	"slices"
 	"strings"
-	"unicode"
+
+	"github.com/sandbar-dev/sandbar/internal/protocol/ports"
 )
 
 // confinement is the Content-Security-Policy that gives a sandbox's page an opaque origin.
 // Otherwise the daemon and all sandboxes have one origin in a browser.
 const confinement = "sandbox allow-downloads allow-forms allow-modals allow-popups allow-scripts"
-
-// hostHeaders are the response headers of programs that no client receives, because browsers apply
-// them to more than the origin of the page: to all ports of the host name, or to the whole domain.
-// Programs use headers of their own, so an allow-list would break them. Browsers interpret a closed
-// set of headers.
-var hostHeaders = []string{
-	"Alt-Svc",                                // another server for the host name
-	"Clear-Site-Data",                        // cookies of the domain
-	"Expect-Ct",                              // certificates of the host
-	"Public-Key-Pins",                        // keys of the host
-	"Public-Key-Pins-Report-Only",            // the same, with reports
-	"Strict-Transport-Security",              // no plain HTTP for the host
-	"Set-Login",                              // whether the user is logged in at the domain
-	"Secure-Session-Registration",            // sessions of the domain that are bound to a device
-	"Sec-Session-Registration",               // the same, by its first name
-	"Attribution-Reporting-Register-Source",  // reports about the domain
-	"Attribution-Reporting-Register-Trigger", // the same
-}
 
 // originHeaders are the further headers that no client receives of a page that shares its origin
 // with the daemon and other sandboxes.
@@ -65,33 +47,6 @@ var originHeaders = []string{
 	"Refresh",
 }
 
-// confinedTransport is the transport to a program's server. It passes only final responses, without
-// trailers.
-//
-// Informational responses (1xx) are dropped: httputil.ReverseProxy would send them before the
-// confined response, and clear the headers of the listener. It requests them with a trace in the
-// request's context; without a trace the transport discards them, and bounds them together with the
-// final header to MaxResponseHeaderBytes. Trailers are dropped because no filter sees them: they
-// arrive after the headers were sent (RFC 9110, section 6.5.1, allows it).
-type confinedTransport struct{ to http.RoundTripper }
-
-// RoundTrip implements http.RoundTripper.
-func (c confinedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
-	got, err := c.to.RoundTrip(r.WithContext(untraced{r.Context()}))
-	if err != nil {
-		return nil, err
-	}
-	final := *got // the transport writes trailers to the original
-	final.Trailer = nil
-	return &final, nil
-}
-
-// untraced keeps a context's cancellation without its values.
-type untraced struct{ context.Context }
-
-// Value implements context.Context.
-func (untraced) Value(any) any { return nil }
-
 // page has the location of a sandbox's pages, for a browser and for its programs.
 type page struct {
 	prefix string // path prefix, "/r/ID"
@@ -101,7 +56,7 @@ type page struct {
 
 // modify changes a program's response for the client. r.Request is the program's request.
 func (p page) modify(r *http.Response) {
-	for _, name := range slices.Concat(hostHeaders, originHeaders) {
+	for _, name := range slices.Concat(ports.HostHeaders(), originHeaders) {
 		r.Header.Del(name)
 	}
 	to := r.Header.Get("Location")
@@ -140,10 +95,10 @@ func (p page) location(to string, at *url.URL) (string, bool) {
 	switch {
 	case u.Scheme != "" && !web:
 		return to, true // clients send no token there
-	case u.Opaque != "" || web && u.Host == "" || strings.ContainsFunc(u.Host, beyondASCII):
+	case u.Opaque != "" || web && u.Host == "" || strings.ContainsFunc(u.Host, ports.BeyondASCII):
 		return "", false
-	case u.Host != "" && !sameHost(u.Host, p.host) && !sameHost(u.Host, at.Host) && !sameHost(u.Host, p.daemon):
-		name, daemon := nameOf(u.Host), nameOf(p.daemon)
+	case u.Host != "" && !ports.SameHost(u.Host, p.host) && !ports.SameHost(u.Host, at.Host) && !ports.SameHost(u.Host, p.daemon):
+		name, daemon := ports.NameOf(u.Host), ports.NameOf(p.daemon)
 		return u.String(), name != daemon && !strings.HasSuffix(name, "."+daemon)
 	}
 	u = at.ResolveReference(u)
@@ -158,16 +113,4 @@ func (p page) location(to string, at *url.URL) (string, bool) {
 		return p.prefix + "/" + strings.TrimPrefix(u.String(), "/"), true
 	}
 	return u.String(), true
-}
-
-func beyondASCII(c rune) bool { return c > unicode.MaxASCII }
-
-// sameHost reports whether two hosts have the same name and port.
-func sameHost(a, b string) bool {
-	return nameOf(a) == nameOf(b) && (&url.URL{Host: a}).Port() == (&url.URL{Host: b}).Port()
-}
-
-// nameOf returns the canonical name of a host, without its port.
-func nameOf(host string) string {
-	return strings.ToLower(strings.TrimSuffix((&url.URL{Host: host}).Hostname(), "."))
 }

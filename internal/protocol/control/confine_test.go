@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/sandbar-dev/sandbar/internal/protocol/ports"
 )
 
 // exchange sends one request below /r/ and returns every byte of the response.
@@ -34,7 +36,7 @@ func (r *rig) exchange(id, path string, headers ...string) string {
 // everyDropped returns a header block with every header that clients must not receive.
 func everyDropped() string {
 	var b strings.Builder
-	for _, name := range slices.Concat(hostHeaders, originHeaders) {
+	for _, name := range slices.Concat(ports.HostHeaders(), originHeaders) {
 		fmt.Fprintf(&b, "%s: x-from-inside\r\n", name)
 	}
 	return b.String()
@@ -70,8 +72,8 @@ func TestWebConfines(t *testing.T) {
 		"one after the other": {final + "HTTP/1.1 200 OK\r\nX-Second: x-from-inside\r\nContent-Length: 0\r\n\r\n", 200, "page"},
 		"bare line feeds":     {"HTTP/1.1 200 OK\nContent-Length: 4\nX-A: b\n\npage", 200, "page"},
 		"a folded header":     {"HTTP/1.1 200 OK\r\nX-A: b\r\n Content-Security-Policy: x\r\nContent-Length: 4\r\n\r\npage", 200, "page"},
-		"a giant header":      {"HTTP/1.1 200 OK\r\nX-Giant: " + strings.Repeat("x", 2*maxWebHeader) + "\r\n\r\n", 502, ""},
-		"many headers":        {"HTTP/1.1 200 OK\r\n" + strings.Repeat("X-Many: x\r\n", maxWebHeader/8) + "\r\n", 502, ""},
+		"a giant header":      {"HTTP/1.1 200 OK\r\nX-Giant: " + strings.Repeat("x", 2*64<<10) + "\r\n\r\n", 502, ""},
+		"many headers":        {"HTTP/1.1 200 OK\r\n" + strings.Repeat("X-Many: x\r\n", 64<<10/8) + "\r\n", 502, ""},
 		"an error page":       {"HTTP/1.1 500 No\r\nContent-Length: 4\r\n\r\npage", 500, ""},
 		"no modified one":     {early + "HTTP/1.1 304 Not Modified\r\n\r\n", 304, ""},
 	} {

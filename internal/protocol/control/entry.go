@@ -11,6 +11,7 @@ import (
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/client/wire"
 	"github.com/sandbar-dev/sandbar/engine"
+	"github.com/sandbar-dev/sandbar/internal/protocol/ports"
 )
 
 // origin has the creation parameters of a sandbox that the engine does not keep. It is constant.
@@ -53,7 +54,7 @@ type entry struct {
 
 func newEntry(s *Server, sandbox *engine.Sandbox, o origin) *entry {
 	e := &entry{origin: o, server: s, sandbox: sandbox, lastUse: time.Now(), closers: map[*io.Closer]struct{}{}}
-	e.transport = e.newTransport()
+	e.transport = ports.NewTransport(e.dial)
 	return e
 }
 

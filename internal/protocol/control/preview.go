@@ -13,6 +13,7 @@ import (
 
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/client/wire"
+	"github.com/sandbar-dev/sandbar/internal/protocol/ports"
 	"github.com/sandbar-dev/sandbar/internal/text/strictjson"
 )
 
@@ -25,7 +26,6 @@ const (
 	previewToken = "sandbar_preview"
 	// maxPreviews bounds the previews of one sandbox.
 	maxPreviews = 100
-	idPrefix    = "sb_"
 )
 
 // previewAccess says who may open a preview, besides clients with the daemon's token or the
@@ -35,30 +35,16 @@ type previewAccess struct {
 	token  string
 }
 
-// previewHost returns the host name of a port.
-func (s *Server) previewHost(id sandbar.ID, port int) string {
-	return strconv.Itoa(port) + "-" + strings.TrimPrefix(string(id), idPrefix) + "." + s.options.PreviewDomain
-}
-
-// parsePreview returns the sandbox and the port of a host name in lower case.
-func (s *Server) parsePreview(host string) (id sandbar.ID, port int, ok bool) {
-	label, below := strings.CutSuffix(host, "."+s.options.PreviewDomain)
-	number, rest, cut := strings.Cut(label, "-")
-	id, err := sandbar.ParseID(idPrefix + rest)
-	port, perr := parsePort(number)
-	return id, port, below && cut && err == nil && perr == nil
-}
-
 // Serves reports whether a host name is one of a preview. With ServeHost it makes Server the
 // listener's handler of these hosts.
 func (s *Server) Serves(host string) bool {
-	_, _, ok := s.parsePreview(host)
+	_, _, ok := s.names.Parse(host)
 	return ok
 }
 
 // ServeHost serves a request to a preview.
 func (s *Server) ServeHost(w http.ResponseWriter, r *http.Request, authenticated bool) {
-	id, port, ok := s.parsePreview(nameOf(r.Host))
+	id, port, ok := s.names.Parse(ports.NameOf(r.Host))
 	if !ok {
 		fail(w, pathNotFound(r))
 		return
@@ -118,7 +104,7 @@ func (e *entry) servePreview(w http.ResponseWriter, r *http.Request, port int, a
 	e.forward(w, r, port, func(out *http.Request) {
 		out.Host = r.Host // for links
 		hideTokens(out, byHeader)
-	}, func(resp *http.Response) { modifyPreview(resp, port, r.Host) })
+	}, func(resp *http.Response) { ports.Clean(resp, port, r.Host, previewToken) })
 }
 
 // opens reports whether a token is the preview's.
@@ -193,35 +179,6 @@ func hideTokens(r *http.Request, byHeader bool) {
 	}
 }
 
-// modifyPreview changes a program's response. Redirections to the program's own address inside
-// lead to the preview. One to another port of the preview's host is dropped: clients send their
-// token along, see page.location.
-func modifyPreview(r *http.Response, port int, host string) {
-	for _, name := range hostHeaders {
-		r.Header.Del(name)
-	}
-	if to := r.Header.Get("Location"); to != "" {
-		u, err := url.Parse(to)
-		switch {
-		case err != nil || strings.ContainsFunc(to, beyondASCII):
-			r.Header.Del("Location")
-		case u.Port() == strconv.Itoa(port) && slices.Contains([]string{"localhost", "127.0.0.1", "0.0.0.0", "::1", "::"}, nameOf(u.Host)):
-			u.Scheme, u.Host, u.User = "", "", nil
-			r.Header.Set("Location", cmp.Or(u.String(), "/"))
-		case u.Host != "" && nameOf(u.Host) == nameOf(host) && !sameHost(u.Host, host):
-			r.Header.Del("Location")
-		}
-	}
-	cookies := r.Cookies()
-	r.Header.Del("Set-Cookie")
-	for _, c := range cookies {
-		c.Domain = ""
-		if text := c.String(); text != "" && c.Name != previewToken {
-			r.Header.Add("Set-Cookie", text)
-		}
-	}
-}
-
 // preview returns the access to a port; the zero value if it was never requested.
 func (e *entry) preview(port int) previewAccess {
 	e.mu.Lock()
@@ -268,7 +225,7 @@ func (e *entry) listPreviews(r *http.Request) []wire.Preview {
 // describePreview describes a preview for the client of a request, which has reached the daemon at
 // r.Host.
 func (e *entry) describePreview(r *http.Request, port int, a previewAccess) wire.Preview {
-	u := url.URL{Scheme: "http", Host: e.server.previewHost(e.sandbox.ID(), port), Path: "/"}
+	u := url.URL{Scheme: "http", Host: e.server.names.Host(e.sandbox.ID(), port), Path: "/"}
 	if isHTTPS(r) {
 		u.Scheme = "https"
 	}
@@ -291,7 +248,7 @@ func (e *entry) addPreview(w http.ResponseWriter, r *http.Request) (wire.Preview
 	if err := strictjson.Object(body, raw, strictjson.Value("port", "a whole number", &p.Port), strictjson.Truth("public", &p.Public)); err != nil {
 		return p, err
 	}
-	if _, err := parsePort(strconv.Itoa(p.Port)); err != nil {
+	if _, err := ports.Parse(strconv.Itoa(p.Port)); err != nil {
 		return p, err
 	}
 	if local, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr); local != nil && local.Network() == "unix" {
@@ -317,7 +274,7 @@ func (e *entry) addPreview(w http.ResponseWriter, r *http.Request) (wire.Preview
 // removePreview makes a port private again. The token of its URL becomes invalid; connections in
 // progress continue.
 func (e *entry) removePreview(text string) error {
-	port, err := parsePort(text)
+	port, err := ports.Parse(text)
 	if err != nil {
 		return err
 	}

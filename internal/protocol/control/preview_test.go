@@ -17,6 +17,7 @@ import (
 
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/client/wire"
+	"github.com/sandbar-dev/sandbar/internal/protocol/ports"
 )
 
 // browser is an HTTP client that reaches all host names at the rig's address.
@@ -138,10 +139,10 @@ func TestPreviewAccess(t *testing.T) {
 		}
 	}
 	unknown := sandbar.NewID()
-	if status, text, _ := get(t, c, "GET", "http://"+r.server.previewHost(unknown, 80)+":"+daemonPort+"/"); status != 401 {
+	if status, text, _ := get(t, c, "GET", "http://"+r.server.names.Host(unknown, 80)+":"+daemonPort+"/"); status != 401 {
 		t.Errorf("a sandbox that does not exist: %d %s", status, text)
 	}
-	if status, _, _ := get(t, c, "GET", "http://"+r.server.previewHost(unknown, 80)+":"+daemonPort+"/", "Authorization", "Bearer "+token); status != 404 {
+	if status, _, _ := get(t, c, "GET", "http://"+r.server.names.Host(unknown, 80)+":"+daemonPort+"/", "Authorization", "Bearer "+token); status != 404 {
 		t.Errorf("a sandbox that does not exist, with the token: %d", status)
 	}
 
@@ -177,7 +178,7 @@ func TestPreviewPages(t *testing.T) {
 		}
 		return strings.Join(h.Values(name), "|")
 	}
-	for _, name := range hostHeaders {
+	for _, name := range ports.HostHeaders() {
 		if v := answered(name, "x"); v != "" {
 			t.Errorf("%s: %s is passed on", name, v)
 		}
@@ -205,7 +206,7 @@ func TestPreviewPages(t *testing.T) {
 	if v := answered("X-Content-Type-Options", ""); v != "" {
 		t.Errorf("X-Content-Type-Options: %s", v)
 	}
-	if status, text, _ := get(t, c, "GET", "http://"+r.server.previewHost(sandbar.ID(id), 1)+"/", "Authorization", "Bearer "+token); status != http.StatusBadGateway {
+	if status, text, _ := get(t, c, "GET", "http://"+r.server.names.Host(sandbar.ID(id), 1)+"/", "Authorization", "Bearer "+token); status != http.StatusBadGateway {
 		t.Errorf("a port where nothing listens: %d %s", status, text)
 	}
 }

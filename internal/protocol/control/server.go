@@ -11,6 +11,7 @@ import (
 
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/engine"
+	"github.com/sandbar-dev/sandbar/internal/protocol/ports"
 )
 
 // Executor serves the executor protocol of one sandbox. Paths begin at "/".
@@ -61,6 +62,7 @@ func setDefault[T comparable](v *T, d T) {
 type Server struct {
 	engine  *engine.Engine
 	options Options
+	names   ports.Names // of previews
 
 	patient  context.Context // of requests without an end of their own; ends when Shutdown begins
 	hurry    context.CancelFunc
@@ -82,6 +84,7 @@ type Server struct {
 func New(e *engine.Engine, o Options) *Server {
 	s := &Server{engine: e, options: o.withDefaults(), entries: map[sandbar.ID]*entry{},
 		resuming: map[sandbar.ID]origin{}}
+	s.names = ports.Names{Domain: s.options.PreviewDomain}
 	s.all, s.cut = context.WithCancel(context.Background())
 	s.patient, s.hurry = context.WithCancel(s.all)
 	return s

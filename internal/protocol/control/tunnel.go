@@ -5,12 +5,11 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"strconv"
 	"sync"
 	"time"
 
-	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/client/wire"
+	"github.com/sandbar-dev/sandbar/internal/protocol/ports"
 )
 
 // dialTimeout bounds the connect to a port inside.
@@ -18,7 +17,7 @@ const dialTimeout = 30 * time.Second
 
 // serveTunnel connects a client to a port inside, byte for byte.
 func (e *entry) serveTunnel(w http.ResponseWriter, r *http.Request, text string) {
-	number, err := parsePort(text)
+	number, err := ports.Parse(text)
 	if err != nil {
 		fail(w, err)
 		return
@@ -49,14 +48,6 @@ func (e *entry) serveTunnel(w http.ResponseWriter, r *http.Request, text string)
 	// After the upgrade, the request's context ends only with the server.
 	defer context.AfterFunc(r.Context(), func() { inside.Close(); outside.Close() })()
 	join(outside, inside)
-}
-
-func parsePort(s string) (int, error) {
-	n, err := strconv.ParseUint(s, 10, 16)
-	if err != nil || n == 0 || strconv.FormatUint(n, 10) != s {
-		return 0, invalid("port", "port "+sandbar.Quote(s, 20)+" is not a number from 1 to 65535", "")
-	}
-	return int(n), nil
 }
 
 // dial connects to a port inside.

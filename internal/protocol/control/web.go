@@ -1,45 +1,12 @@
 package control
 
 import (
-	"context"
-	"io"
-	"log"
-	"net"
 	"net/http"
-	"net/http/httputil"
 	"strconv"
-	"time"
 
 	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/internal/protocol/ports"
 )
-
-// maxWebHeader bounds a program's response header, in bytes.
-const maxWebHeader = 64 << 10
-
-// newTransport returns a transport to ports inside. The port is part of the address, so connections
-// are not reused for another port.
-func (e *entry) newTransport() *http.Transport {
-	t := &http.Transport{
-		DialContext: func(ctx context.Context, _, address string) (net.Conn, error) {
-			_, port, err := net.SplitHostPort(address)
-			if err != nil {
-				return nil, err
-			}
-			number, err := parsePort(port)
-			if err != nil {
-				return nil, err
-			}
-			return e.dial(ctx, number)
-		},
-		DisableCompression:     true, // pass the bytes unchanged
-		MaxIdleConnsPerHost:    16,
-		IdleConnTimeout:        30 * time.Second,
-		MaxResponseHeaderBytes: maxWebHeader,
-		Protocols:              new(http.Protocols),
-	}
-	t.Protocols.SetHTTP1(true)
-	return t
-}
 
 // serveWeb forwards a request to the port that the executor has bound.
 func (e *entry) serveWeb(w http.ResponseWriter, r *http.Request, t target) {
@@ -74,22 +41,7 @@ func (e *entry) serveWeb(w http.ResponseWriter, r *http.Request, t target) {
 // the program's response.
 func (e *entry) forward(w http.ResponseWriter, r *http.Request, port int, rewrite func(*http.Request), modify func(*http.Response)) {
 	defer e.sandbox.Hold()()
-	proxy := httputil.ReverseProxy{
-		Rewrite: func(p *httputil.ProxyRequest) {
-			p.Out.URL.Scheme, p.Out.URL.Host = "http", net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
-			p.SetXForwarded()
-			rewrite(p.Out)
-		},
-		ModifyResponse: func(r *http.Response) error {
-			modify(r)
-			return nil
-		},
-		Transport:     confinedTransport{e.transport},
-		FlushInterval: -1,
-		ErrorLog:      log.New(io.Discard, "", 0),
-		ErrorHandler:  webFailed,
-	}
-	proxy.ServeHTTP(w, r)
+	ports.Proxy{Transport: e.transport, Port: port, Rewrite: rewrite, Modify: modify, Failed: webFailed}.ServeHTTP(w, r)
 }
 
 // rewrite makes the request for the program.
@@ -103,14 +55,7 @@ func (p page) rewrite(out *http.Request, t target) {
 }
 
 // webFailed responds for a program that failed to.
-func webFailed(w http.ResponseWriter, r *http.Request, err error) {
-	if r.Context().Err() != nil {
-		panic(http.ErrAbortHandler) // the client left, or the daemon is shutting down
-	}
-	e := sandbar.AsError(err)
-	if e.Code == sandbar.Internal {
-		e = sandbar.Errorf(sandbar.Unavailable, "the program at the port does not answer in HTTP: %w", err)
-	}
+func webFailed(w http.ResponseWriter, e *sandbar.Error) {
 	status := statusOf(e.Code)
 	if e.Code == sandbar.Unavailable {
 		status = http.StatusBadGateway // unlike 503, it does not make clients retry at once

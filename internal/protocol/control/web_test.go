@@ -104,7 +104,7 @@ func TestWeb(t *testing.T) {
 // TestWebFails tests that the daemon reports a missing server and one that does not speak HTTP.
 func TestWebFails(t *testing.T) {
 	r, id := localRig(t)
-	for name, answer := range map[string]string{"not HTTP": "SSH-2.0-x\r\n", "nothing": "", "a header without end": "HTTP/1.1 200 OK\r\nX: " + strings.Repeat("x", 2*maxWebHeader)} {
+	for name, answer := range map[string]string{"not HTTP": "SSH-2.0-x\r\n", "nothing": "", "a header without end": "HTTP/1.1 200 OK\r\nX: " + strings.Repeat("x", 128<<10)} {
 		l := listen(t, func(c net.Conn) {
 			bufio.NewReader(c).ReadString('\n')
 			io.WriteString(c, answer)

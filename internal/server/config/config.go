@@ -33,6 +33,8 @@ type Config struct {
 	AllowedOrigins []string
 	MetricsOpen    bool
 	PreviewDomain  string
+	E2B            bool
+	E2BDomain      string
 
 	Driver  string
 	Drivers map[string]map[string]string // by driver and option

@@ -91,6 +91,12 @@ func (c *Config) listenerFields() []field {
 			allowed: "a host name without port, of which all subdomains lead to the daemon",
 			doc: "The domain of previews: port P of a sandbox has the host name P-ID.DOMAIN. Browsers resolve all names below " +
 				"localhost to their own machine."},
+		{path: "e2b", value: boolean(&c.E2B), initial: "false", allowed: "true or false",
+			doc: "Whether the daemon also serves the E2B protocol, on the same address, for E2B's SDKs. Then requests with an " +
+				"X-API-KEY or E2b-Sandbox-Id header are of that protocol, and ports of its sandboxes are open to everybody who has their host name."},
+		{path: "e2b_domain", value: text(&c.E2BDomain, checkHost), initial: "localhost",
+			allowed: "a host name without port, of which all subdomains lead to the daemon",
+			doc:     "The domain of the E2B protocol's host names: port P of a sandbox is P-ID.DOMAIN. It can be that of previews."},
 		{path: "tls.cert", value: text(&c.TLS.Cert, anyText), allowed: "the path of a PEM file; only with tls.key",
 			doc: "The certificate chain for TLS. Both files are read again when they change. Without them the listener is plain HTTP."},
 		{path: "tls.key", value: text(&c.TLS.Key, anyText), allowed: "the path of a PEM file; only with tls.cert",

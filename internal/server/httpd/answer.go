@@ -37,8 +37,7 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 
 // refuse answers a request that failed a check, and counts it.
 func (s *Server) refuse(w http.ResponseWriter, r *http.Request, why *refusal) {
-	s.options.Metrics.refused(why.reason)
-	s.options.Logger.Debug("request refused", "reason", why.reason, "status", why.status, "method", clip(r.Method), "path", clip(r.URL.Path), "remote", r.RemoteAddr)
+	s.count(r, why)
 	if why.status == http.StatusUnauthorized {
 		w.Header().Set("WWW-Authenticate", `Bearer realm="sandbar"`)
 	}
@@ -48,6 +47,12 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, why *refusal) {
 	// The rest of this connection is not read.
 	w.Header().Set("Connection", "close")
 	writeError(w, why.status, why.err)
+}
+
+// count counts and logs a refusal.
+func (s *Server) count(r *http.Request, why *refusal) {
+	s.options.Metrics.refused(why.reason)
+	s.options.Logger.Debug("request refused", "reason", why.reason, "status", why.status, "method", clip(r.Method), "path", clip(r.URL.Path), "remote", r.RemoteAddr)
 }
 
 // noRoute is the refusal of a request that matches no pattern. The mux's own handler tells whether

@@ -67,13 +67,8 @@ var refusalReasons = []string{reasonHost, reasonOrigin, reasonToken, reasonRoute
 // check returns nil for a request that passes, with the name of the client whose token it has. It
 // calls admits for a request without a known token.
 func (g *guard) check(r *http.Request, admits func(*http.Request) bool) (client string, why *refusal) {
-	if !g.hostAllowed(r) {
-		return "", &refusal{status: http.StatusMisdirectedRequest, reason: reasonHost, err: &sandbar.Error{Code: sandbar.Denied,
-			Message: "this daemon is not called " + sandbar.Quote(r.Host, 100), Fix: "use an address of its own, or add the name to allowed_hosts"}}
-	}
-	if !g.originAllowed(r) {
-		return "", &refusal{status: http.StatusForbidden, reason: reasonOrigin, err: &sandbar.Error{Code: sandbar.Denied,
-			Message: "requests of this web page are not allowed", Fix: "add its origin to allowed_origins"}}
+	if why := g.checkPlace(r); why != nil {
+		return "", why
 	}
 	client, ok := g.bearsToken(r)
 	if !ok && g.needsToken(r) && !admits(r) {
@@ -81,6 +76,19 @@ func (g *guard) check(r *http.Request, admits func(*http.Request) bool) (client 
 			Message: "the token is missing or wrong", Fix: "send exactly one header \"Authorization: Bearer TOKEN\""}}
 	}
 	return client, nil
+}
+
+// checkPlace checks where a request was sent to, and from where.
+func (g *guard) checkPlace(r *http.Request) *refusal {
+	if !g.hostAllowed(r) {
+		return &refusal{status: http.StatusMisdirectedRequest, reason: reasonHost, err: &sandbar.Error{Code: sandbar.Denied,
+			Message: "this daemon is not called " + sandbar.Quote(r.Host, 100), Fix: "use an address of its own, or add the name to allowed_hosts"}}
+	}
+	if !g.originAllowed(r) {
+		return &refusal{status: http.StatusForbidden, reason: reasonOrigin, err: &sandbar.Error{Code: sandbar.Denied,
+			Message: "requests of this web page are not allowed", Fix: "add its origin to allowed_origins"}}
+	}
+	return nil
 }
 
 func (g *guard) needsToken(r *http.Request) bool {
@@ -93,19 +101,24 @@ func (g *guard) needsToken(r *http.Request) bool {
 	return true
 }
 
-// bearsToken reports whether the request has exactly one valid header, and whose token it is. It
-// hashes both sides and compares all tokens, so that the duration reveals nothing, not even a
-// length.
+// bearsToken reports whether the request has exactly one valid header, and whose token it is.
 func (g *guard) bearsToken(r *http.Request) (client string, ok bool) {
 	values := r.Header.Values("Authorization")
 	if len(values) != 1 {
 		return "", false
 	}
 	token, bearer := strings.CutPrefix(values[0], "Bearer ")
+	client, ok = g.whose(token)
+	return client, ok && bearer
+}
+
+// whose reports whether a token is valid, and whose it is. It hashes both sides and compares all
+// tokens, so that the duration reveals nothing, not even a length.
+func (g *guard) whose(token string) (client string, ok bool) {
 	sum := sha256.Sum256([]byte(token))
 	for _, k := range g.tokens {
 		if subtle.ConstantTimeCompare(sum[:], k.sum[:]) == 1 {
-			client, ok = k.client, bearer
+			client, ok = k.client, true
 		}
 	}
 	return client, ok

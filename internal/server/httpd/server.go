@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -58,8 +59,11 @@ type Options struct {
 	// have no deadlines but those of the handler. A handler that is an Admitter can accept other
 	// tokens.
 	Routes map[string]http.Handler
-	// Hosts handles the requests to host names of its own. Default: there are none.
-	Hosts HostHandler
+	// Hosts handle the requests to host names of their own; the first that serves a name handles it.
+	// Default: there are none.
+	Hosts []HostHandler
+	// Overlay handles the requests that it recognizes, instead of Routes. Default: there is none.
+	Overlay Overlay
 	// Logger takes structured logs. Default: discards.
 	Logger *slog.Logger
 }
@@ -72,6 +76,20 @@ type HostHandler interface {
 	// ServeHost serves a request to such a host. authenticated: it has the daemon's token, or that
 	// of a client.
 	ServeHost(w http.ResponseWriter, r *http.Request, authenticated bool)
+}
+
+// Overlay is a protocol that shares paths with Options.Routes and recognizes its requests by their
+// headers.
+type Overlay interface {
+	// ServeHTTP serves a request that Claims has accepted. Host and Origin have been checked, and the
+	// key if there is one.
+	http.Handler
+	// Claims reports whether a request is one of the protocol. If it is keyed, key must be the
+	// daemon's token or that of a client; otherwise ServeHTTP checks the request's credentials
+	// itself. Claims must neither answer nor read the body.
+	Claims(r *http.Request) (key string, keyed, claimed bool)
+	// Refuse answers a request that failed a check, in the form of the protocol.
+	Refuse(w http.ResponseWriter, status int, err *sandbar.Error)
 }
 
 // Admitter is an optional interface of a handler in Options.Routes, which knows tokens besides the
@@ -291,6 +309,9 @@ func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	setSecurityHeaders(w.Header())
+	if s.serveOverlay(w, r) {
+		return
+	}
 	client, refusal := s.guard.Load().check(r, s.admits)
 	if refusal != nil {
 		s.refuse(w, r, refusal)
@@ -315,14 +336,48 @@ func withClient(r *http.Request, client string) *http.Request {
 // serveHost serves a request to a host of Options.Hosts, and reports whether it is one.
 func (s *Server) serveHost(w http.ResponseWriter, r *http.Request) bool {
 	host, ok := hostName(r.Host)
-	if h := s.options.Hosts; !ok || h == nil || !h.Serves(host) {
+	if !ok {
+		return false
+	}
+	i := slices.IndexFunc(s.options.Hosts, func(h HostHandler) bool { return h.Serves(host) })
+	if i < 0 {
 		return false
 	}
 	client, authenticated := s.guard.Load().bearsToken(r)
 	r = withClient(r, client)
 	withoutDeadlines(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		s.options.Hosts.ServeHost(w, r, authenticated)
+		s.options.Hosts[i].ServeHost(w, r, authenticated)
 	})).ServeHTTP(w, r)
+	return true
+}
+
+// serveOverlay serves a request of Options.Overlay, and reports whether it is one.
+func (s *Server) serveOverlay(w http.ResponseWriter, r *http.Request) bool {
+	o := s.options.Overlay
+	if o == nil {
+		return false
+	}
+	key, keyed, claimed := o.Claims(r)
+	if !claimed {
+		return false
+	}
+	g := s.guard.Load()
+	client, known := g.whose(key)
+	why := g.checkPlace(r)
+	if why == nil && keyed && !known {
+		why = &refusal{status: http.StatusUnauthorized, reason: reasonToken, err: &sandbar.Error{Code: sandbar.Unauthenticated,
+			Message: "the API key is missing or wrong", Fix: "send the daemon's token"}}
+	}
+	if why != nil {
+		s.count(r, why)
+		w.Header().Set("Connection", "close") // the rest of this connection is not read
+		o.Refuse(w, why.status, why.err)
+		return true
+	}
+	if !keyed {
+		client = ""
+	}
+	withoutDeadlines(o).ServeHTTP(w, withClient(r, client))
 	return true
 }
 

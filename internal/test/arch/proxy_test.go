@@ -3,9 +3,9 @@ package arch
 import "testing"
 
 // httputil.ReverseProxy forwards informational responses (1xx) and clears headers that were set
-// before. Only the proxy of package control, which confines the responses of sandboxes, uses it.
+// before. Only the proxy of package ports, which confines the responses of sandboxes, uses it.
 func TestProgramsAnswerThroughOneProxy(t *testing.T) {
-	const only = "internal/protocol/control"
+	const only = "internal/protocol/ports"
 	all := load(t)
 	found := 0
 	for _, s := range all.sources {

@@ -35,6 +35,7 @@ var pages = []page{
 	{"docs/contexts.md", []testenv.Requirement{testenv.Python, testenv.Node}},
 	{"docs/deploy.md", []testenv.Requirement{testenv.Curl}},
 	{"docs/drivers.md", []testenv.Requirement{testenv.Python, testenv.WasmModules}},
+	{"docs/e2b.md", []testenv.Requirement{testenv.Python, testenv.NpmE2B, testenv.PyE2B}},
 	{"docs/execution.md", []testenv.Requirement{testenv.Python, testenv.WasmModules}},
 	{"docs/executor.md", []testenv.Requirement{testenv.Python, testenv.Curl, testenv.PyKoyeb}},
 	{"docs/fathom.md", []testenv.Requirement{testenv.Python, testenv.Curl, testenv.NpmWS, testenv.PyWebsockets}},
@@ -166,7 +167,7 @@ func (p page) run(t *testing.T, all []fencedBlock) {
 	}
 	s := newSession(t, dir, append(env, "HOME="+dir, "PATH="+filepath.Join(dir, "bin")+":/usr/local/bin:/usr/bin:/bin",
 		"NO_PROXY=*", "PYTHONDONTWRITEBYTECODE=1",
-		"PYTHONPATH="+strings.Join([]string{testenv.PythonPath(), testenv.KoyebPath(), testenv.PyIIIPath()}, ":"),
+		"PYTHONPATH="+strings.Join([]string{testenv.PythonPath(), testenv.KoyebPath(), testenv.PyIIIPath(), testenv.PyE2BPath()}, ":"),
 		"SANDBAR_STATE_DIR="+filepath.Join(dir, "state"), "SANDBAR_RUNTIME_DIR="+filepath.Join(dir, "run"),
 		"SANDBAR_LISTEN="+free["127.0.0.1:8080"], "SANDBAR_URL=http://"+free["127.0.0.1:8080"],
 		"PORT="+port(free["127.0.0.1:3030"]), "PROXY_PORT="+port(free["127.0.0.1:3031"])))
@@ -200,6 +201,7 @@ func provide(t *testing.T, dir string) {
 	}
 	link(filepath.Join(testenv.NodeModules(), "ws"), filepath.Join(dir, "node_modules", "ws"))
 	link(filepath.Join(testenv.NpmIIIModules(), "iii-sdk"), filepath.Join(dir, "node_modules", "iii-sdk"))
+	link(filepath.Join(testenv.NpmE2BModules(), "@e2b"), filepath.Join(dir, "node_modules", "@e2b"))
 }
 
 // session is a bash that runs examples.

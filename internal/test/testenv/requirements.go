@@ -201,6 +201,10 @@ var (
 	PyIII = pythonPackage("PyIII", "iii", PyIIIPath)
 	// PyIPython is Python and IPython below PyIPythonPath.
 	PyIPython = pythonPackage("PyIPython", "IPython.core.interactiveshell", PyIPythonPath)
+	// NpmE2B is Node and the npm packages e2b and @e2b/code-interpreter below NpmE2BModules.
+	NpmE2B = npmPackage("NpmE2B", "@e2b/code-interpreter", NpmE2BModules)
+	// PyE2B is Python and the packages e2b and e2b-code-interpreter below PyE2BPath.
+	PyE2B = pythonPackage("PyE2B", "e2b_code_interpreter", PyE2BPath)
 	// PyWheels is Python and wheels of pip, numpy, pandas, matplotlib and their dependencies, in
 	// WheelsDir.
 	PyWheels = require("PyWheels", "run \"make tools\"", func() error {
@@ -251,6 +255,12 @@ func PyIIIPath() string { return filepath.Join(Cache(), "iii-py") }
 
 // PyIPythonPath is the PYTHONPATH of IPython.
 func PyIPythonPath() string { return filepath.Join(Cache(), "ipython") }
+
+// NpmE2BModules is the NODE_PATH of the E2B protocol's SDKs.
+func NpmE2BModules() string { return filepath.Join(Cache(), "e2b-npm", "node_modules") }
+
+// PyE2BPath is the PYTHONPATH of the E2B protocol's SDKs.
+func PyE2BPath() string { return filepath.Join(Cache(), "e2b-py") }
 
 // WheelsDir is the directory of the wheels for /usr/bin/python3 that "make tools" fetches.
 func WheelsDir() string { return filepath.Join(Cache(), "wheels") }
