@@ -91,8 +91,12 @@ func (s *saver) walk(top int) (err error) {
 	if s.fd, err = openEntry(top, ".", unix.O_RDONLY|unix.O_DIRECTORY); err != nil {
 		return err
 	}
-	defer func() { unix.Close(s.fd) }()
 	s.levels = []level{{mode: -1}}
+	defer func() {
+		for err != nil && len(s.levels) > 1 && s.back() == nil { // the modes must be those of before
+		}
+		unix.Close(s.fd)
+	}()
 	for {
 		l := &s.levels[len(s.levels)-1]
 		if len(l.rest) == 0 {
@@ -104,7 +108,10 @@ func (s *saver) walk(top int) (err error) {
 				if len(s.levels) == 1 {
 					return nil
 				}
-				if err := s.leave(); err != nil {
+				if err = s.back(); err == nil {
+					err = s.w.begin(recordLeave, "", 0)
+				}
+				if err != nil {
 					return err
 				}
 				continue
@@ -264,8 +271,8 @@ func (s *saver) enter(name string, st *unix.Stat_t, own bool, at int) error {
 	return nil
 }
 
-// leave goes back to the parent directory.
-func (s *saver) leave() error {
+// back goes back to the parent directory.
+func (s *saver) back() error {
 	l := s.levels[len(s.levels)-1]
 	up, err := openEntry(s.fd, "..", unix.O_RDONLY|unix.O_DIRECTORY)
 	if err != nil {
@@ -279,7 +286,7 @@ func (s *saver) leave() error {
 	s.levels = s.levels[:len(s.levels)-1]
 	s.kept -= len(s.levels[len(s.levels)-1].rest)
 	s.path = s.path[:l.path]
-	return s.w.begin(recordLeave, "", 0)
+	return nil
 }
 
 // allow changes the mode of an entry that its owner may not read.
