@@ -81,7 +81,7 @@ func Find(name string) (Requirement, bool) {
 
 // All returns all requirements.
 func All() []Requirement {
-	return []Requirement{Linux, Root, NonRoot, Once, TestAll, UserNS, CgroupV1, CgroupV2, TUN,
+	return []Requirement{Linux, Root, NonRoot, Once, TestAll, UserNS, CgroupV1, CgroupV2, Freezer, TUN,
 		Python, Node, Npm, Elixir, Bubblewrap, Runc, Runsc, Crun, Docker, DockerCLI, Dpkg, Nfpm, QEMU, VMKernel, VM, DebianImage, NpmWS, PyWebsockets, PyKoyeb, Curl, JQ, NpmIII, PyIII, PyWheels, Git, CC, SQLite, GoTool, WasmModules, V86, ShellSuites}
 }
 
