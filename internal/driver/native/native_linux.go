@@ -91,6 +91,9 @@ func (d *Driver) open(h driver.Host, binary []byte) (err error) {
 			d.Facts.Notes = append(d.Facts.Notes, note)
 		}
 	}
+	if err := d.Groups.CanFreeze(); err != nil {
+		d.Facts.Notes = append(d.Facts.Notes, "sandboxes can be neither paused nor forked: "+err.Error())
+	}
 	if d.reuse && !d.hasSlots() {
 		d.Facts.Notes = append(d.Facts.Notes, "the option reuse: slots has no effect here: it needs root with id ranges, and control groups of version 1 for memory, processors and processes")
 	}
