@@ -117,6 +117,23 @@ func (w *archiveWriter) attributes(list []attribute) error {
 	return w.room(64)
 }
 
+// piece reads up to n bytes of a file at an offset and writes them as a piece, if there are any.
+func (w *archiveWriter) piece(fd int, at int64, n int) (int, error) {
+	const head = 8 + 4
+	if err := w.room(head + n); err != nil {
+		return 0, err
+	}
+	begin := len(w.buf)
+	n, err := unix.Pread(fd, w.buf[begin+head:begin+head+n], at)
+	if err != nil || n == 0 {
+		return 0, err
+	}
+	w.u64(uint64(at))
+	w.u32(uint32(n))
+	w.buf = w.buf[:begin+head+n]
+	return n, nil
+}
+
 // archiveReader reads an archive from a file. The first error stays.
 type archiveReader struct {
 	fd   int

@@ -32,7 +32,7 @@ func (a *agent) saveFiles(pipe int) error {
 	}
 	s := saver{
 		uid: a.uid, skip: a.keep.skip, w: archiveWriter{fd: pipe, buf: make([]byte, 0, maxPiece+(16<<10))},
-		piece: make([]byte, maxPiece), entries: make([]byte, 32<<10), linked: map[uint64]string{}, pending: a.pendingFiles(),
+		entries: make([]byte, 32<<10), linked: map[uint64]string{}, pending: a.pendingFiles(),
 	}
 	s.w.buf = append(s.w.buf, archiveMagic...)
 	err := s.walk(a.keep.dir)
@@ -75,7 +75,6 @@ type saver struct {
 	uid     uint32
 	skip    map[string]bool
 	w       archiveWriter
-	piece   []byte
 	entries []byte
 	linked  map[uint64]string // inode number to path of files with several names
 	pending map[uint64]bool
@@ -117,7 +116,7 @@ func (s *saver) walk(top int) (err error) {
 				continue
 			}
 		}
-		name, err := l.next()
+		name, kind, err := l.next()
 		if err != nil {
 			return err
 		}
@@ -125,7 +124,7 @@ func (s *saver) walk(top int) (err error) {
 			continue
 		}
 		// An entry that has disappeared was removed by a program that does not stand still.
-		if err := s.entry(name); err != nil && err != unix.ENOENT {
+		if err := s.entry(name, kind); err != nil && err != unix.ENOENT {
 			return err
 		}
 	}
@@ -144,66 +143,67 @@ func (s *saver) read(l *level) (more bool, err error) {
 	return true, nil
 }
 
-// next returns the next name of rest: entries of struct linux_dirent64 (getdents64(2)).
-func (l *level) next() (string, error) {
-	const nameAt = 19
+// next returns the next name of rest and its type: entries of struct linux_dirent64 (getdents64(2)).
+func (l *level) next() (name string, kind byte, err error) {
+	const typeAt, nameAt = 18, 19
 	if len(l.rest) < nameAt {
-		return "", unix.EIO
+		return "", 0, unix.EIO
 	}
 	size := int(binary.NativeEndian.Uint16(l.rest[16:]))
 	if size < nameAt || size > len(l.rest) {
-		return "", unix.EIO
+		return "", 0, unix.EIO
 	}
 	l.offset = int64(binary.NativeEndian.Uint64(l.rest[8:]))
-	name := l.rest[nameAt:size]
-	if i := bytes.IndexByte(name, 0); i >= 0 {
-		name = name[:i]
+	kind = l.rest[typeAt]
+	b := l.rest[nameAt:size]
+	if i := bytes.IndexByte(b, 0); i >= 0 {
+		b = b[:i]
 	}
 	l.rest = l.rest[size:]
-	return string(name), nil
+	return string(b), kind, nil
 }
 
 // entry writes the record of one entry. Of other users' entries, which are the sandbox's own,
 // directories are only entered. Sockets and devices are left out.
-func (s *saver) entry(name string) error {
-	at := len(s.path)
-	path := string(append(append(s.path, '/'), name...))
-	if s.skip[path] {
+func (s *saver) entry(name string, kind byte) error {
+	if len(s.levels) <= maxSkipped && s.skip[string(s.path)+"/"+name] {
 		return nil
+	}
+	if kind == unix.DT_REG {
+		if fd, err := openEntry(s.fd, name, readFile); err != unix.EACCES {
+			return s.openFile(name, fd, err)
+		}
 	}
 	st, err := lstat(s.fd, name)
 	if err != nil {
 		return err
 	}
-	kind, own := st.Mode&unix.S_IFMT, st.Uid == s.uid
-	if kind == unix.S_IFDIR {
-		return s.enter(name, &st, own, at)
-	}
-	if kind == unix.S_IFCHR && st.Rdev == 0 { // a whiteout; the kernel may own it
-		return s.w.begin(recordWhiteout, name, 0)
-	}
-	if !own || s.pending[st.Ino] {
-		return nil
-	}
-	switch kind {
-	case unix.S_IFREG:
-		if st.Nlink > 1 {
-			if first, ok := s.linked[st.Ino]; ok {
-				if err := s.w.begin(recordAgain, name, len(first)); err != nil {
-					return err
-				}
-				s.w.str(first)
-				return nil
-			}
-			if len(path) < maxPath { // of a longer path the other names become files of their own
-				s.linked[st.Ino] = path
-			}
+	own := st.Uid == s.uid
+	switch mode := st.Mode & savedMode; st.Mode & unix.S_IFMT {
+	case unix.S_IFDIR:
+		return s.enter(name, &st, own)
+	case unix.S_IFCHR:
+		if st.Rdev != 0 {
+			return nil
 		}
-		return s.file(name, &st)
+		return s.w.begin(recordWhiteout, name, 0) // the kernel may own it
+	case unix.S_IFREG:
+		if !own { // otherwise its owner may not read it
+			return nil
+		}
+		if err := s.allow(name, mode|0o400); err != nil {
+			return err
+		}
+		fd, err := openEntry(s.fd, name, readFile)
+		if merr := s.allow(name, mode); merr != nil && err == nil {
+			unix.Close(fd)
+			return merr
+		}
+		return s.openFile(name, fd, err)
 	case unix.S_IFLNK:
 		text := readLink(s.fd, name)
-		if text == "" {
-			return unix.ENOENT
+		if !own || text == "" {
+			return nil
 		}
 		if err := s.w.begin(recordSymlink, name, len(text)); err != nil {
 			return err
@@ -211,17 +211,26 @@ func (s *saver) entry(name string) error {
 		s.w.u64(uint64(st.Mtim.Nano()))
 		s.w.str(text)
 	case unix.S_IFIFO:
+		if !own {
+			return nil
+		}
 		if err := s.w.begin(recordFIFO, name, 0); err != nil {
 			return err
 		}
-		s.w.u32(st.Mode & savedMode)
+		s.w.u32(mode)
 		s.w.u64(uint64(st.Mtim.Nano()))
 	}
 	return nil
 }
 
+// readFile are the flags for reading an entry that may have become another kind of file.
+const readFile = unix.O_RDONLY | unix.O_NONBLOCK | unix.O_NOCTTY
+
+// maxSkipped is the most components of a path to skip.
+const maxSkipped = 2
+
 // enter writes the record of a directory and goes into it.
-func (s *saver) enter(name string, st *unix.Stat_t, own bool, at int) error {
+func (s *saver) enter(name string, st *unix.Stat_t, own bool) error {
 	if len(s.levels) > maxNesting {
 		return unix.ELOOP
 	}
@@ -266,7 +275,7 @@ func (s *saver) enter(name string, st *unix.Stat_t, own bool, at int) error {
 	}
 	unix.Close(s.fd)
 	s.fd = fd
-	s.levels = append(s.levels, level{mode: mode, path: at})
+	s.levels = append(s.levels, level{mode: mode, path: len(s.path)})
 	s.path = append(append(s.path, '/'), name...)
 	return nil
 }
@@ -299,40 +308,41 @@ func (s *saver) allow(name string, mode uint32) error {
 	return chmod(fd, mode&savedMode)
 }
 
-// file writes the record of a regular file.
-func (s *saver) file(name string, st *unix.Stat_t) error {
-	denied := st.Mode&0o400 == 0
-	if denied {
-		if err := s.allow(name, st.Mode|0o400); err != nil {
-			return err
-		}
-	}
-	fd, err := openEntry(s.fd, name, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY)
+// openFile writes the record of a regular file that was opened with this result, and closes it.
+func (s *saver) openFile(name string, fd int, err error) error {
 	if err != nil {
 		return err
 	}
 	defer unix.Close(fd)
-	if denied {
-		if err := unix.Fchmod(fd, st.Mode&savedMode); err != nil {
-			return err
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return err
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFREG || st.Uid != s.uid || s.pending[st.Ino] {
+		return nil
+	}
+	if st.Nlink > 1 {
+		if first, ok := s.linked[st.Ino]; ok {
+			if err := s.w.begin(recordAgain, name, len(first)); err != nil {
+				return err
+			}
+			s.w.str(first)
+			return nil
+		}
+		if path := string(s.path) + "/" + name; len(path) < maxPath { // of a longer path the other names become files of their own
+			s.linked[st.Ino] = path
 		}
 	}
-	// the entry may be another one by now
-	mode := st.Mode & savedMode
-	if err := unix.Fstat(fd, st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFREG {
-		return unix.ENOENT
-	}
-	list := attributesOf(fd)
 	if err := s.w.begin(recordFile, name, 0); err != nil {
 		return err
 	}
-	s.w.u32(mode)
+	s.w.u32(st.Mode & savedMode)
 	s.w.u64(uint64(st.Mtim.Nano()))
-	if err := s.w.attributes(list); err != nil {
+	if err := s.w.attributes(attributesOf(fd)); err != nil {
 		return err
 	}
 	s.w.u64(uint64(st.Size))
-	if err := s.data(fd, st); err != nil {
+	if err := s.data(fd, &st); err != nil {
 		return err
 	}
 	if err := s.w.room(16); err != nil {
@@ -362,19 +372,13 @@ func (s *saver) data(fd int, st *unix.Stat_t) error {
 			at, end = from, min(hole, st.Size)
 		}
 		for at < end {
-			n, err := unix.Pread(fd, s.piece[:min(int64(len(s.piece)), end-at)], at)
+			n, err := s.w.piece(fd, at, int(min(maxPiece, end-at)))
 			if err != nil {
 				return err
 			}
 			if n == 0 {
 				return nil // it has become shorter
 			}
-			if err := s.w.room(n + 12); err != nil {
-				return err
-			}
-			s.w.u64(uint64(at))
-			s.w.u32(uint32(n))
-			s.w.buf = append(s.w.buf, s.piece[:n]...)
 			at += int64(n)
 		}
 	}
