@@ -22,12 +22,13 @@ const (
 )
 
 // Pause saves a long-lived sandbox on disk, with its files and, if the driver's Caps have
-// SavesPrograms, its programs, and removes it from memory. It frees the slot. The sandbox keeps its id, and Resume continues it, also in another
-// process with the same Config.PausedDir. note is kept with it.
+// SavesPrograms, its programs, and removes it from memory. It frees the slot. The sandbox keeps its
+// id, and Resume continues it, also in another process with the same Config.PausedDir. note is kept
+// with it.
 //
 // Saved programs go on after Resume, but their callers get Conflict: output and input are cut, and
-// so are transfers and connections. Other programs end. Config.MaxLifetime and idle timeouts do not run while
-// a sandbox is paused.
+// so are transfers and connections. Other programs end. Config.MaxLifetime and idle timeouts do not
+// run while a sandbox is paused.
 //
 // When Pause returns nil, the state is on disk. On an error the sandbox goes on, except Gone.
 // Unsupported: the driver cannot. Exhausted: Config.MaxPaused, MaxPausedBytes or PausedShare is
@@ -280,9 +281,9 @@ func (e *Engine) takeSlot(ctx context.Context, c sandbar.Client) (*ticket, error
 }
 
 // Fork makes n copies of a long-lived sandbox, 1 to 100, with its files and, if the driver's Caps
-// have SavesPrograms, its running programs. The sandbox itself goes on; calls into it wait while it is saved. The copies have ids of their
-// own and no name. In a copy the programs have no input, their output is dropped, and connections
-// are closed. On an error there is no copy.
+// have SavesPrograms, its running programs. The sandbox itself goes on; calls into it wait while it
+// is saved. The copies have ids of their own and no name. In a copy the programs have no input,
+// their output is dropped, and connections are closed. On an error there is no copy.
 //
 // Unsupported: the driver cannot. Exhausted, Timeout: there are not enough slots.
 func (e *Engine) Fork(ctx context.Context, id sandbar.ID, n int) (forks []*Sandbox, err error) {

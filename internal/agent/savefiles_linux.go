@@ -143,7 +143,8 @@ func (s *saver) read(l *level) (more bool, err error) {
 	return true, nil
 }
 
-// next returns the next name of rest and its type: entries of struct linux_dirent64 (getdents64(2)).
+// next returns the next name of rest and its type, from entries of struct linux_dirent64
+// (getdents64(2)).
 func (l *level) next() (name string, kind byte, err error) {
 	const typeAt, nameAt = 18, 19
 	if len(l.rest) < nameAt {

@@ -15,13 +15,13 @@ import (
 )
 
 // Freezing stops the programs of a sandbox without a signal, so that they cannot notice it. It uses
-// the freezer of version 2 alone (cgroups(7), cgroup.freeze): a process that the freezer of version 1
-// has stopped cannot be killed, so it would survive the death of its daemon.
+// the freezer of version 2 alone (cgroups(7), cgroup.freeze): a process that the freezer of version
+// 1 has stopped cannot be killed, so it would survive the death of its daemon.
 //
 // The processes to freeze are in a group of their own, which exists from the first Freeze to the
 // end of the Group. Processes that they start are in it too. If version 2 enforces limits, that
-// group is below the Group, so the limits hold. On a host whose limits are those of version 1, it is
-// a group without controllers in the version 2 hierarchy.
+// group is below the Group, so the limits hold. On a host whose limits are those of version 1, it
+// is a group without controllers in the version 2 hierarchy.
 
 // frozenName is the group of frozen processes below a version 2 Group.
 const frozenName = "frozen"
