@@ -608,7 +608,7 @@ func TestHostFreeze(t *testing.T) {
 	dir := t.TempDir()
 	programs := []*exec.Cmd{shell("while :; do sleep 0.01; done")}
 	for i := range 4 {
-		programs = append(programs, shell(fmt.Sprintf("while :; do date +%%N >%s/%d; (: &) ; done", dir, i)))
+		programs = append(programs, shell(fmt.Sprintf("i=0; while :; do i=$((i+1)); echo $i >%s/%d; (: &) ; done", dir, i)))
 	}
 	for _, p := range programs {
 		start(t, g, p)
