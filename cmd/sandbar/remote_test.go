@@ -94,7 +94,7 @@ func TestRemoteLifecycle(t *testing.T) {
 		} else {
 			p.expect(0, ``, ``, "exec", id, "--", "sh", "-c", "echo kept >f")
 			p.expect(0, `paused box, 1 MiB on disk\n`, ``, "pause", "box")
-			p.expect(1, ``, `sandbar: sandbox `+id+` is paused .*`, "exec", id, "--", "true")
+			p.expect(125, ``, `sandbar: sandbox `+id+` is paused .*`, "exec", id, "--", "true")
 			p.expect(0, `resumed box\n`, ``, "resume", "box")
 			p.expect(0, `kept\n`, ``, "exec", id, "--", "cat", "f")
 			for copied := range strings.FieldsSeq(p.expect(0, `(sb_[a-z2-7]{26}\n){2}`, ``, "fork", "box", "-n", "2")) {
