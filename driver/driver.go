@@ -125,6 +125,9 @@ type Caps struct {
 	HostPrograms bool
 	// Outbound: a Spec may request sandbar.NetworkOutbound. If false, Notes say why.
 	Outbound bool
+	// SavesPrograms: a state of Saver has the programs with their memory. If false, it has the files
+	// alone: programs end with the saved sandbox, and a restored one has none.
+	SavesPrograms bool
 	// Terminals: a Cmd may have a Terminal.
 	Terminals bool
 	// Setup bounds the creation of a sandbox and the start of a program in it; default 30 s. A driver

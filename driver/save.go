@@ -6,8 +6,8 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// Saver is an optional interface of a Sandbox whose state can be saved: its files, and its programs
-// with their memory. The sandbox's Driver is then a Restorer.
+// Saver is an optional interface of a Sandbox whose state can be saved: its files, and if
+// Caps.SavesPrograms its programs with their memory. The sandbox's Driver is then a Restorer.
 type Saver interface {
 	// Save writes the state into dir, an empty directory of the daemon's user that no other user can
 	// enter, and returns the space that it takes on disk, in bytes. The sandbox stands still while it
@@ -34,9 +34,10 @@ type SaveOptions struct {
 // Restorer is an optional interface of a Driver that makes sandboxes from states of Saver.
 type Restorer interface {
 	// Restore makes a sandbox from a state in dir and the Spec of the saved sandbox. It has the saved
-	// files and programs. Random numbers of its kernel, the clock, and for a state without Commit the
-	// identity of the machine, are new before a program runs. The programs go on; their standard
-	// input ends, and their output is read and dropped. Connections into the sandbox are closed.
+	// files and, if Caps.SavesPrograms, programs. Random numbers of its kernel, the clock, and for a
+	// state without Commit the identity of the machine, are new before a program runs. The programs go
+	// on; their standard input ends, and their output is read and dropped. Connections into the
+	// sandbox are closed.
 	//
 	// dir is not changed, and not used after Restore has returned. It can be restored repeatedly. ctx
 	// bounds the creation only. After an error no part of the sandbox remains.

@@ -21,13 +21,14 @@ const (
 	maxForks = 100
 )
 
-// Pause saves a long-lived sandbox on disk, with its files and its programs, and removes it from
-// memory. It frees the slot. The sandbox keeps its id, and Resume continues it, also in another
-// process with the same Config.PausedDir. note is kept with it.
+// Pause saves a long-lived sandbox on disk, with its files and, if the driver's Caps have
+// SavesPrograms, its programs, and removes it from memory. It frees the slot. The sandbox keeps its
+// id, and Resume continues it, also in another process with the same Config.PausedDir. note is kept
+// with it.
 //
-// Programs of the sandbox go on after Resume, but their callers get Conflict: output and input are
-// cut, and so are transfers and connections. Config.MaxLifetime and idle timeouts do not run while
-// a sandbox is paused.
+// Saved programs go on after Resume, but their callers get Conflict: output and input are cut, and
+// so are transfers and connections. Other programs end. Config.MaxLifetime and idle timeouts do not
+// run while a sandbox is paused.
 //
 // When Pause returns nil, the state is on disk. On an error the sandbox goes on, except Gone.
 // Unsupported: the driver cannot. Exhausted: Config.MaxPaused, MaxPausedBytes or PausedShare is
@@ -89,7 +90,7 @@ func (e *Engine) cannotSave(name string) error {
 			able = append(able, b.caps.Name)
 		}
 	}
-	fix := "let the operator allow the driver vm (allowed_drivers), and create the sandbox with it"
+	fix := "let the operator allow the driver native or vm (allowed_drivers), and create the sandbox with it; `sandbar doctor` says what a driver lacks"
 	if len(able) > 0 {
 		fix = "create the sandbox with a driver that can: " + strings.Join(able, ", ")
 	}
@@ -182,8 +183,13 @@ func (s *Sandbox) pausedError(r sandbar.Result, err error) (sandbar.Result, erro
 	if !s.paused || err == nil && r.Outcome != sandbar.Lost && r.Outcome != sandbar.Cancelled {
 		return r, err
 	}
-	return sandbar.Result{}, &sandbar.Error{Code: sandbar.Conflict, Message: "sandbox " + string(s.id) + " was paused; the program goes on after the sandbox is resumed, without its input and output",
+	told := &sandbar.Error{Code: sandbar.Conflict, Message: "sandbox " + string(s.id) + " was paused; the program goes on after the sandbox is resumed, without its input and output",
 		Fix: "sandbar resume " + string(s.id)}
+	if b, err := s.e.backend(s.spec.Driver); err == nil && !b.caps.SavesPrograms {
+		told.Message = "sandbox " + string(s.id) + " was paused, which has ended the program: its driver keeps the files alone"
+		told.Fix += ", and start the program again"
+	}
+	return sandbar.Result{}, told
 }
 
 // Paused returns the paused sandboxes, oldest first.
@@ -274,10 +280,10 @@ func (e *Engine) takeSlot(ctx context.Context, c sandbar.Client) (*ticket, error
 	return t, e.awaitSlot(t, ctx.Done(), time.Now())
 }
 
-// Fork makes n copies of a long-lived sandbox, with its files and its running programs, 1 to 100.
-// The sandbox itself goes on; calls into it wait while it is saved. The copies have ids of their
-// own and no name. In a copy the programs have no input, their output is dropped, and connections
-// are closed. On an error there is no copy.
+// Fork makes n copies of a long-lived sandbox, 1 to 100, with its files and, if the driver's Caps
+// have SavesPrograms, its running programs. The sandbox itself goes on; calls into it wait while it
+// is saved. The copies have ids of their own and no name. In a copy the programs have no input,
+// their output is dropped, and connections are closed. On an error there is no copy.
 //
 // Unsupported: the driver cannot. Exhausted, Timeout: there are not enough slots.
 func (e *Engine) Fork(ctx context.Context, id sandbar.ID, n int) (forks []*Sandbox, err error) {

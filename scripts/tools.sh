@@ -3,6 +3,9 @@
 #
 #   scripts/tools.sh test    interpreters, bubblewrap, runc, crun, gVisor, a Docker
 #                            Engine, QEMU and guest kernels, WebSocket clients from
+#                            npm and PyPI, the SDKs of the executor, iii and E2B
+#                            protocols, a browser, an editor, Vite, IPython, Debian
+#                            images, the test suites of toybox, busybox and awk
 #   scripts/tools.sh race    a C compiler, for the race detector
 #   scripts/tools.sh lint    staticcheck and govulncheck
 #   scripts/tools.sh packages  nfpm, which makes deb and rpm packages

@@ -12,16 +12,17 @@ import (
 func (a *app) pauseCommand() *cobra.Command {
 	return a.remoteCommand(&cobra.Command{
 		Use:   "pause ID...",
-		Short: "Save sandboxes of a daemon on disk, with their running programs",
-		Long: `Save sandboxes of a daemon on disk, with their files and their running programs, and
-end their use of memory and processors. "sandbar resume" continues them, also after
-the daemon was restarted or killed. A sandbox is saved when the command returns.
+		Short: "Save sandboxes of a daemon on disk",
+		Long: `Save sandboxes of a daemon on disk and end their use of memory and processors.
+"sandbar resume" continues them, also after the daemon was restarted or killed. A
+sandbox is saved when the command returns.
 
-Commands that run in the sandbox end with an error, and connections and transfers
-are cut. The programs themselves go on after "sandbar resume", without input, and
-nobody sees their output.
+The driver native saves the files: programs end. The driver vm also saves the running
+programs: they go on after "sandbar resume", without input, and nobody sees their
+output. Commands that run in the sandbox end with an error, and connections and
+transfers are cut.
 
-Only the driver vm can do this. A paused sandbox has no time limits; "sandbar list"
+Other drivers cannot do this. A paused sandbox has no time limits; "sandbar list"
 shows it and "sandbar stop" removes it. ID is a sandbox's id, as sb_... or as a
 UUID, or its name.
 ` + remoteHelp,
@@ -51,8 +52,8 @@ func (a *app) resumeCommand() *cobra.Command {
 	return a.remoteCommand(&cobra.Command{
 		Use:   "resume ID...",
 		Short: "Continue paused sandboxes of a daemon",
-		Long: `Continue sandboxes that "sandbar pause" has saved. They keep their ids, and their
-programs go on. ID is a sandbox's id, as sb_... or as a UUID, or its name.
+		Long: `Continue sandboxes that "sandbar pause" has saved. They keep their ids and files, and
+with the driver vm their programs go on. ID is a sandbox's id, as sb_... or as a UUID, or its name.
 ` + remoteHelp,
 		Example:           "  sandbar resume $id",
 		ValidArgsFunction: a.sandboxIDs,
@@ -79,16 +80,17 @@ func (r *remote) resumeAll(ids []string) error {
 func (a *app) forkCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "fork ID",
-		Short: "Copy a sandbox of a daemon, with its running programs, and print the ids",
-		Long: `Copy a sandbox of a daemon, with its files and its running programs, and print the
-ids of the copies. The sandbox itself goes on. The copies share its memory until
-they change it. Their programs have no input, and nobody sees their output.
+		Short: "Copy a sandbox of a daemon and print the ids",
+		Long: `Copy a sandbox of a daemon and print the ids of the copies. The sandbox itself goes on.
+With the driver native the copies have its files. With the driver vm they also have
+its running programs, and share its memory until they change it; these programs have
+no input, and nobody sees their output.
 
 Random numbers of the kernel, the clock and the machine's id are new in each copy.
 Random numbers that a program has already drawn, or generates by itself, are the
 same in all.
 
-Only the driver vm can do this. ID is a sandbox's id, as sb_... or as a UUID, or its
+Other drivers cannot do this. ID is a sandbox's id, as sb_... or as a UUID, or its
 name.
 ` + remoteHelp,
 		Example:           "  sandbar fork $id\n  sandbar fork $id -n 8 --json",

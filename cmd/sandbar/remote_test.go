@@ -88,8 +88,20 @@ func TestRemoteLifecycle(t *testing.T) {
 			made.Limits.Memory != wantMemory {
 			t.Errorf("%+v, %v", made, err)
 		}
-		p.expect(1, ``, `sandbar: the driver "(native|local)" cannot save a sandbox, so it can neither be paused nor forked \(.*driver vm.*\)\n`, "pause", "box")
-		p.expect(1, ``, `sandbar: the driver .*`, "fork", "box", "-n", "2")
+		if strings.Contains(strings.Join(environ, " "), "=local") || testenv.Freezer.Err() != nil {
+			p.expect(1, ``, `sandbar: the driver "(native|local)" cannot save a sandbox, so it can neither be paused nor forked \(.*driver native or vm.*\)\n`, "pause", "box")
+			p.expect(1, ``, `sandbar: the driver .*`, "fork", "box", "-n", "2")
+		} else {
+			p.expect(0, ``, ``, "exec", id, "--", "sh", "-c", "echo kept >f")
+			p.expect(0, `paused box, 1 MiB on disk\n`, ``, "pause", "box")
+			p.expect(125, ``, `sandbar: sandbox `+id+` is paused .*`, "exec", id, "--", "true")
+			p.expect(0, `resumed box\n`, ``, "resume", "box")
+			p.expect(0, `kept\n`, ``, "exec", id, "--", "cat", "f")
+			for copied := range strings.FieldsSeq(p.expect(0, `(sb_[a-z2-7]{26}\n){2}`, ``, "fork", "box", "-n", "2")) {
+				p.expect(0, `kept\n`, ``, "exec", copied, "--", "cat", "f")
+				p.expect(0, `stopped .*`, ``, "stop", copied)
+			}
+		}
 		p.expect(2, ``, `sandbar: --count: 0 is out of range \(allowed: 1 to 100\)\n.*`, "fork", "box", "-n", "0")
 		p.expect(1, ``, `sandbar: sandbox `+id+` is not paused.*`, "resume", "box")
 		p.expect(1, ``, `sandbar: there is no sandbox "nobody" .*`, "resume", "nobody")

@@ -20,6 +20,9 @@ func saveCases() []testCase {
 			if _, restores := driver.As[driver.Restorer](c.d); saves != restores {
 				c.Errorf("sandboxes can be saved: %v; the driver can restore them: %v", saves, restores)
 			}
+			if !saves && c.s.caps.SavesPrograms {
+				c.Errorf("Caps.SavesPrograms without driver.Saver")
+			}
 		}},
 		{name: "copies", needs: saver, run: func(c *C) {
 			source := c.box()
@@ -28,8 +31,9 @@ func saveCases() []testCase {
 			c.save(source, dir, driver.SaveOptions{})
 			copies := []driver.Sandbox{c.restored(c.newID(), dir), c.restored(c.newID(), dir)}
 			c.ok(os.RemoveAll(dir), "removing the state of restored sandboxes")
-			for _, b := range append(copies, source) {
-				c.counting(b)
+			c.counting(source)
+			for _, b := range copies {
+				c.wentOn(b)
 			}
 			c.exited(c.sh(copies[0], "echo changed > /tmp/own"), 0, "writing to a copy")
 			for _, b := range []driver.Sandbox{copies[1], source} {
@@ -60,7 +64,22 @@ func saveCases() []testCase {
 			if r := c.wait(p); r.Outcome != sandbar.Lost {
 				c.Errorf("a program of a saved sandbox that was destroyed: %v", r.Outcome)
 			}
-			c.counting(c.restored(id, dir))
+			c.wentOn(c.restored(id, dir))
+		}},
+		{name: "files", needs: saver, run: func(c *C) {
+			source := c.box()
+			const look = "cd kept && ls -A && cat a d/b c && readlink l && stat -c '%a %Y' a d && cat /tmp/elsewhere"
+			c.exited(c.sh(source, "mkdir -p kept/d && cd kept && echo 1 > a && echo 2 > d/b && ln a c && ln -s nowhere l && echo 3 > /tmp/elsewhere && "+
+				"echo x > gone && rm gone && mkfifo p && chmod 600 a && chmod 700 d && touch -d 2001-02-03T04:05:06Z a d"), 0, "writing files")
+			want := c.sh(source, look)
+			c.exited(want, 0, "reading files")
+			dir := c.stateDir()
+			c.save(source, dir, driver.SaveOptions{})
+			got := c.sh(c.restored(c.newID(), dir), look)
+			c.exited(got, 0, "reading files of a copy")
+			if got.out != want.out {
+				c.Errorf("a copy has %q, and its source %q", got.out, want.out)
+			}
 		}},
 		{name: "goes-on", needs: saver, run: func(c *C) {
 			b := c.box()
@@ -138,6 +157,19 @@ func savedCount(c *C, b driver.Sandbox) string {
 	var text [32]byte
 	n, _ := f.Read(text[:])
 	return strings.TrimSpace(string(text[:n]))
+}
+
+// wentOn checks that the program of a saved sandbox goes on in a restored one, or has ended if the
+// driver saves the files alone.
+func (c *C) wentOn(b driver.Sandbox) {
+	if c.s.caps.SavesPrograms {
+		c.counting(b)
+		return
+	}
+	first := savedCount(c, b)
+	if time.Sleep(200 * time.Millisecond); first == "" || savedCount(c, b) != first {
+		c.Errorf("without Caps.SavesPrograms, a program counts on from %q in a restored sandbox", first)
+	}
 }
 
 // counting waits until the counter changes.

@@ -123,8 +123,8 @@ func (a *agent) serve() error {
 
 // dispatch handles one frame. An error is a protocol violation and ends the agent.
 func (a *agent) dispatch(f wire.Frame) error {
-	if f.Type != wire.TypeStart && f.Type != wire.TypeSetup {
-		closeAll(f.FDs) // only Start and Setup carry descriptors
+	if f.Type != wire.TypeStart && f.Type != wire.TypeSetup && f.Type != wire.TypeSaveFiles {
+		closeAll(f.FDs) // no other frame carries descriptors
 	}
 	switch f.Type {
 	case wire.TypeSetup:
@@ -145,6 +145,8 @@ func (a *agent) dispatch(f wire.Frame) error {
 		return a.onDial(f)
 	case wire.TypeWatch:
 		return a.onWatch(f)
+	case wire.TypeSaveFiles:
+		return a.onSaveFiles(f)
 	case wire.TypeRelease:
 		return a.onRelease(f)
 	case wire.TypeClock:

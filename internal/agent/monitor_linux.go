@@ -91,7 +91,7 @@ func monitorSandbox(m *wire.Monitor) (step string, err error) {
 	if err := unix.Sethostname([]byte(m.Hostname)); err != nil {
 		return "set the host name", err
 	}
-	if step, err := buildRoot(m.Root, m.Mounts, nil); err != nil {
+	if _, step, err := buildRoot(m.Root, m.Mounts, nil); err != nil {
 		return step, err
 	}
 	unix.Umask(0o077)

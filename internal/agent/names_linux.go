@@ -266,3 +266,34 @@ func readLink(dir int, name string) string {
 	}
 	return string(buf[:n])
 }
+
+// openEntry opens an entry of an open directory, "." or "..". A link is ELOOP, unless flags have
+// O_PATH: then it is opened itself. Another file system is EXDEV.
+func openEntry(dir int, name string, flags uint64) (int, error) {
+	return unix.Openat2(dir, name, &unix.OpenHow{Flags: flags | unix.O_NOFOLLOW | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_XDEV})
+}
+
+// createEntry creates a file in an open directory. EEXIST: there is an entry with this name.
+func createEntry(dir int, name string) (int, error) {
+	return unix.Openat2(dir, name, &unix.OpenHow{Flags: unix.O_WRONLY | unix.O_CREAT | unix.O_EXCL | unix.O_NOFOLLOW | unix.O_CLOEXEC,
+		Mode: 0o600, Resolve: unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_XDEV})
+}
+
+// linkIn makes name in dir another name of an entry of an open directory. It follows no link.
+func linkIn(fromDir int, from string, dir int, name string) error {
+	return unix.Linkat(fromDir, from, dir, name, 0)
+}
+
+// symlinkIn makes a symbolic link in an open directory.
+func symlinkIn(dir int, name, text string) error { return unix.Symlinkat(text, dir, name) }
+
+// setTimes sets the times of an entry of an open directory; "" is the descriptor itself.
+func setTimes(dir int, name string, ns int64) error {
+	t := unix.NsecToTimespec(ns)
+	flags := unix.AT_SYMLINK_NOFOLLOW
+	if name == "" {
+		flags = unix.AT_EMPTY_PATH
+	}
+	return unix.UtimesNanoAt(dir, name, []unix.Timespec{t, t}, flags)
+}

@@ -1,6 +1,8 @@
 package agent
 
 import (
+	"strings"
+
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbar-dev/sandbar/internal/agent/wire"
@@ -78,4 +80,15 @@ func checkUserXattrs(dir string) error {
 		return err
 	}
 	return unix.Removexattr(dir, name)
+}
+
+// keepMount clones the mount at target alone. The clone shows the whole tmpfs, also what other
+// mounts cover.
+func (b *builder) keepMount(m *wire.Mount, target string) (err error) {
+	b.keep.skip = map[string]bool{}
+	for _, path := range strings.Fields(m.Source) {
+		b.keep.skip[path] = true
+	}
+	b.keep.dir, err = unix.OpenTree(unix.AT_FDCWD, target, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
+	return err
 }

@@ -40,6 +40,7 @@ type agent struct {
 	ruleset      int
 	rlimits      []wire.Rlimit // the limits that programs inherit
 	proc         procfs
+	keep         keep
 	watch        watchdog
 	oom          oomScore
 	tun          []int // the TUN device's descriptor, until the Reply to Setup passes it on

@@ -117,7 +117,8 @@ func (a *agent) build(s *wire.Setup, fds []int) (step string, err error) {
 	if step, err := a.makeInterface(&s.Interface); err != nil {
 		return step, err
 	}
-	return buildRoot(s.Root, s.Mounts, fds)
+	a.keep, step, err = buildRoot(s.Root, s.Mounts, fds)
+	return step, err
 }
 
 // removeFiles removes files and empty directories and skips missing ones.
@@ -231,37 +232,37 @@ func loopbackUp() error {
 }
 
 // buildRoot builds the plan's tree over base and makes it the root (pivot_root(2)). No mount of the
-// host's tree stays reachable.
-func buildRoot(base string, plan []wire.Mount, fds []int) (step string, err error) {
+// host's tree stays reachable. kept is that of the plan's MountKeep.
+func buildRoot(base string, plan []wire.Mount, fds []int) (kept keep, step string, err error) {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
-		return "make mounts private", err
+		return keep{}, "make mounts private", err
 	}
 	b := builder{base: base, root: base, receivedMounts: fds, sourceMounts: map[string]int{}, uid: uint32(os.Geteuid()), gid: uint32(os.Getegid())}
 	defer b.close()
 	if step, err := b.openSources(plan); err != nil {
-		return step, err
+		return keep{}, step, err
 	}
 	for i := range plan {
 		m := &plan[i]
 		if err := b.apply(m); err != nil {
-			return m.Kind.String() + " " + m.Target, err
+			return keep{}, m.Kind.String() + " " + m.Target, err
 		}
 	}
 	if err := unix.Chdir(b.root); err != nil {
-		return "enter the new root", err
+		return keep{}, "enter the new root", err
 	}
 	if err := unix.PivotRoot(".", "."); err != nil {
-		return "pivot to the new root", err
+		return keep{}, "pivot to the new root", err
 	}
 	// pivot_root(".", ".") stacks the old root over the new one. Detaching it uncovers the new root
 	// (pivot_root(2), NOTES).
 	if err := unix.Unmount(".", unix.MNT_DETACH); err != nil {
-		return "detach the old root", err
+		return keep{}, "detach the old root", err
 	}
 	if err := unix.Chdir("/"); err != nil {
-		return "enter the new root", err
+		return keep{}, "enter the new root", err
 	}
-	return "", nil
+	return b.keep, "", nil
 }
 
 // builder builds a root below base.
@@ -275,6 +276,7 @@ type builder struct {
 	maskDir   string
 	emptyFile string // an empty file that masked files show; MountSetFlags unlinks it
 	maskMount string // mount point of the first masked file, which later masks bind
+	keep      keep   // of MountKeep
 
 	uid, gid uint32 // the agent's own ids, which own what it creates
 }
@@ -330,6 +332,10 @@ func (b *builder) apply(m *wire.Mount) error {
 			return nil
 		}
 		return err
+	case wire.MountKeep:
+		return b.keepMount(m, target)
+	case wire.MountRestore:
+		return b.restoreFiles(m)
 	case wire.MountRoot:
 		b.root = target
 		return nil

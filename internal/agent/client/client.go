@@ -142,7 +142,7 @@ func New(ctx context.Context, conn net.Conn, opt Options) (*Sandbox, error) {
 	work, rest := slots(), slots()
 	s.slots = map[wire.Type]chan struct{}{wire.TypeStart: slots(), wire.TypeKill: slots(), wire.TypeFS: work, wire.TypeDial: work,
 		wire.TypeSetup: rest, wire.TypeAdoptAttrs: rest, wire.TypeAdopt: rest, wire.TypeRelease: work, wire.TypeWatch: work, wire.TypeRenew: rest,
-		wire.TypeClock: rest, wire.TypeSuspend: rest, wire.TypeResume: rest}
+		wire.TypeClock: rest, wire.TypeSuspend: rest, wire.TypeResume: rest, wire.TypeSaveFiles: rest}
 	if opt.FirstID > 0 {
 		s.lastID = opt.FirstID - 1
 	}

@@ -16,7 +16,7 @@ var linuxErrno = map[uint32]syscall.Errno{
 	16: syscall.EBUSY, 17: syscall.EEXIST, 18: syscall.EXDEV, 20: syscall.ENOTDIR, 21: syscall.EISDIR,
 	22: syscall.EINVAL, 23: syscall.ENFILE, 24: syscall.EMFILE, 27: syscall.EFBIG, 28: syscall.ENOSPC,
 	30: syscall.EROFS, 31: syscall.EMLINK, 36: syscall.ENAMETOOLONG, 38: syscall.ENOSYS, 39: syscall.ENOTEMPTY,
-	40: syscall.ELOOP, 71: syscall.EPROTO, 95: syscall.EOPNOTSUPP, 97: syscall.EAFNOSUPPORT,
+	40: syscall.ELOOP, 71: syscall.EPROTO, 74: syscall.EBADMSG, 95: syscall.EOPNOTSUPP, 97: syscall.EAFNOSUPPORT,
 	103: syscall.ECONNABORTED, 104: syscall.ECONNRESET, 110: syscall.ETIMEDOUT, 111: syscall.ECONNREFUSED,
 }
 

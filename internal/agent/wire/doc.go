@@ -24,7 +24,9 @@
 // successful Start has a Started. One Exited with the same id follows, and then the id is free.
 // Signal and Resize have no answer. Kill names a program by its tag, even if the program has ended;
 // the answer follows when no process that the program started is left. After the Reply to a Watch,
-// channel 1 carries the events, see AppendFileEvent; Close of channel 0 ends the watch. Clock has
+// channel 1 carries the events, see AppendFileEvent; Close of channel 0 ends the watch. SaveFiles
+// has the write end of a pipe, to which the agent writes the files that programs have written, as a
+// stream that MountRestore reads; it answers when it has written all of it. Clock has
 // an answer if it has an id, Renew has a Reply; only an agent of a whole machine accepts them.
 // Suspend, Resume and Continue are also for whole machines; see type Resume.
 //
@@ -68,7 +70,8 @@ package wire
 //	17 2026-11  Suspend, Resume and Continue; a Clock with an id is answered; Renew has Template
 //	18 2026-11  Start has a Terminal; Resize
 //	19 2026-11  Watch
-const Generation = 19
+//	20 2026-11  SaveFiles, MountKeep and MountRestore
+const Generation = 20
 
 // Bounds of a frame and of a channel.
 const (
@@ -107,6 +110,8 @@ const (
 	TypeContinue Type = 21 // host: Clock
 	TypeResize   Type = 22 // host: TerminalSize
 	TypeWatch    Type = 23 // host: Watch
+	// TypeSaveFiles has one descriptor and no payload, see MountKeep.
+	TypeSaveFiles Type = 24
 )
 
 // Frame is one frame. Payload belongs to the receiver.
@@ -144,7 +149,7 @@ func ParseHeader(b []byte) (Header, error) {
 		return Header{}, errShort
 	case h.Length > MaxPayload:
 		return Header{}, errTooLong
-	case h.FDs > MaxFDs || zero != 0 || h.Type < TypeHello || h.Type > TypeWatch:
+	case h.FDs > MaxFDs || zero != 0 || h.Type < TypeHello || h.Type > TypeSaveFiles:
 		return Header{}, errHeader
 	}
 	return h, nil

@@ -29,6 +29,10 @@ func (k MountKind) String() string {
 		return "attach"
 	case MountOverlay:
 		return "mount overlay on"
+	case MountKeep:
+		return "keep"
+	case MountRestore:
+		return "restore files in"
 	case MountRoot:
 		return "choose the root"
 	}

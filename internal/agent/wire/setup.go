@@ -122,6 +122,13 @@ const (
 	MountMaskOthers
 	// the last step: the mount at Target becomes the root, and all else is detached
 	MountRoot
+	// SaveFiles saves the files of the tmpfs at Target, without the mounts in it, and without the
+	// space-separated paths in Source
+	MountKeep
+	// restores the files of a SaveFiles in the tmpfs of the MountKeep before it. Size is the number
+	// of the descriptor that came with Setup, a file at its beginning; UID and GID own the files.
+	// Entries that exist stay, except files and links at the space-separated paths in Source
+	MountRestore
 )
 
 // Flags of a mount. A bind sets its flags on all mounts below it too.

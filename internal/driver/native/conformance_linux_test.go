@@ -44,7 +44,11 @@ func TestConformanceImage(t *testing.T) {
 		Skips: skips(),
 		New: func(h driver.Host) (driver.Driver, error) {
 			h.Images = images
-			return New(h, binary)
+			d, err := New(h, binary)
+			if err != nil {
+				return nil, err
+			}
+			return d.withAbilities(), nil
 		},
 		Spec:  func(s *sandbar.Spec) { s.Image = "debian" },
 		Slow:  true, // TestConformance runs the slow cases
@@ -68,7 +72,7 @@ func conformance(t *testing.T, mode, skips string, later ...string) {
 				return nil, err
 			}
 			d.mode = mode
-			return d, nil
+			return d.withAbilities(), nil
 		},
 	})
 }

@@ -34,10 +34,10 @@ func (d *Driver) openImage(ctx context.Context, name string) (*driver.Image, err
 }
 
 // imageSetup sets the mounts, ids and environment of a plan for a sandbox with an image.
-func (d *Driver) imageSetup(setup *wire.Setup, image *driver.Image, s sandbar.Spec) error {
+func (d *Driver) imageSetup(setup *wire.Setup, image *driver.Image, s sandbar.Spec, files policy.Files) error {
 	o := policy.ImageRootOptions{
 		Dir: image.Dir, Disk: s.Limits.Disk, Inodes: s.Limits.Inodes,
-		Hostname: hostname, MachineID: hostenv.NewMachineID(), BootID: hostenv.NewBootID(),
+		Hostname: hostname, MachineID: hostenv.NewMachineID(), BootID: hostenv.NewBootID(), Files: files,
 	}
 	if d.IDs.Ranged {
 		o.Dir = "" // the agent gets the image's mount as a descriptor

@@ -28,7 +28,13 @@ func Factory(binary []byte) driver.Factory {
 			optionPaths: "colon-separated directories of this machine that sandboxes see read-only, besides /usr, /bin and /lib*, such as /opt with interpreters",
 			optionReuse: "what the sandboxes of single programs share in succession: slots (an id range, a user namespace and control groups, which programs cannot write to), or none; default: none",
 		},
-		New: func(h driver.Host) (driver.Driver, error) { return New(h, binary) },
+		New: func(h driver.Host) (driver.Driver, error) {
+			d, err := New(h, binary)
+			if err != nil {
+				return nil, err
+			}
+			return d.withAbilities(), nil
+		},
 	}
 }
 
@@ -85,6 +91,9 @@ func (d *Driver) open(h driver.Host, binary []byte) (err error) {
 			d.Facts.Notes = append(d.Facts.Notes, note)
 		}
 	}
+	if err := d.Groups.CanFreeze(); err != nil {
+		d.Facts.Notes = append(d.Facts.Notes, "sandboxes can be neither paused nor forked: "+err.Error())
+	}
 	if d.reuse && !d.hasSlots() {
 		d.Facts.Notes = append(d.Facts.Notes, "the option reuse: slots has no effect here: it needs root with id ranges, and control groups of version 1 for memory, processors and processes")
 	}
@@ -123,20 +132,32 @@ func (d *Driver) refuse(s sandbar.Spec) error {
 
 // Create creates a sandbox; see driver.Driver.
 func (d *Driver) Create(ctx context.Context, id sandbar.ID, s sandbar.Spec) (driver.Sandbox, error) {
-	sandbox, _, err := d.create(ctx, id, s, 0)
+	return d.createFrom(ctx, id, s, nil)
+}
+
+// createFrom is Create, with the files of a saved sandbox if saved is not nil.
+func (d *Driver) createFrom(ctx context.Context, id sandbar.ID, s sandbar.Spec, saved *state) (driver.Sandbox, error) {
+	sandbox, r, err := d.createWith(ctx, id, s, 0, saved)
 	if err != nil {
 		return nil, err
 	}
-	return sandbox, nil
+	if !d.savesFiles() {
+		return sandbox, nil
+	}
+	return &savable{Sandbox: sandbox, r: r, limits: s.Limits, imageID: r.imageID(), saving: make(chan struct{}, 1)}, nil
 }
 
 // create is Create, with the host's uid owner as the owner of the sandbox's user namespace. If
 // owner is 0, it is spawn's own choice.
 func (d *Driver) create(ctx context.Context, id sandbar.ID, s sandbar.Spec, owner int) (sandbox *client.Sandbox, r *resources, err error) {
+	return d.createWith(ctx, id, s, owner, nil)
+}
+
+func (d *Driver) createWith(ctx context.Context, id sandbar.ID, s sandbar.Spec, owner int, saved *state) (sandbox *client.Sandbox, r *resources, err error) {
 	if err := d.refuse(s); err != nil {
 		return nil, nil, err
 	}
-	r = &resources{Resources: sandboxes.Resources{ID: id}, d: d, owner: owner}
+	r = &resources{Resources: sandboxes.Resources{ID: id}, d: d, owner: owner, saved: saved}
 	err = d.Build(ctx, &r.Resources, func() (err error) {
 		sandbox, err = r.build(ctx, s)
 		return err

@@ -25,7 +25,7 @@ const hostname = "sandbar"
 const agentTasks = 64
 
 // plan computes the agent's Setup. image is the sandbox's image, nil for "host".
-func (d *Driver) plan(s sandbar.Spec, image *driver.Image) (*wire.Setup, error) {
+func (d *Driver) plan(s sandbar.Spec, image *driver.Image, files policy.Files) (*wire.Setup, error) {
 	rlimits, err := policy.Rlimits(s.Limits, policy.RlimitOptions{
 		Enforced: d.Facts.Enforced, Ceiling: hostenv.HardLimit,
 	})
@@ -37,9 +37,9 @@ func (d *Driver) plan(s sandbar.Spec, image *driver.Image) (*wire.Setup, error) 
 		TagResource: uint32(policy.TagLocks), Seccomp: d.Filter, ProgramSeccomp: d.ProgramFilter, Dir: sandbar.DefaultDir, Mitigate: d.Mitigate,
 	}
 	if image != nil {
-		err = d.imageSetup(setup, image, s)
+		err = d.imageSetup(setup, image, s, files)
 	} else {
-		err = d.hostSetup(setup, s)
+		err = d.hostSetup(setup, s, files)
 	}
 	if err != nil {
 		return nil, err
@@ -73,12 +73,13 @@ func hideFromRoot(mounts []wire.Mount) {
 }
 
 // hostSetup sets the mounts, ids and environment of a plan for a sandbox of the image "host".
-func (d *Driver) hostSetup(setup *wire.Setup, s sandbar.Spec) error {
+func (d *Driver) hostSetup(setup *wire.Setup, s sandbar.Spec, files policy.Files) error {
 	root := policy.HostRootOptions{
 		Dirs: d.layout.Dirs, Etc: d.layout.Etc, Local: d.layout.Local, Extra: d.layout.Extra, Python: d.layout.Python,
 		Disk: s.Limits.Disk, Inodes: s.Limits.Inodes,
 		UID: sandboxUID, GID: sandboxUID, Ranged: d.IDs.Ranged,
 		Hostname: hostname, MachineID: hostenv.NewMachineID(), BootID: hostenv.NewBootID(),
+		Files: files,
 	}
 	mounts, err := policy.HostRoot(root)
 	if err != nil {

@@ -21,6 +21,7 @@ type resources struct {
 	d            *Driver
 	owner        int          // uid on the host of the user namespace's owner; 0: spawn's choice
 	nice         uint8        // nice value of programs
+	saved        *state       // whose files the sandbox begins with; nil: none
 	link         *egress.Link // nil: the sandbox has no network
 	pids         int64        // limit of programs' processes and threads; not positive: none
 	agentThreads int          // number of the agent's processes and threads
@@ -31,7 +32,12 @@ func (r *resources) build(ctx context.Context, s sandbar.Spec) (_ *client.Sandbo
 	if r.Image, err = r.d.openImage(ctx, s.Image); err != nil {
 		return nil, err
 	}
-	setup, err := r.d.plan(s, r.Image)
+	if r.saved != nil {
+		if err := r.saved.fits(r.imageID()); err != nil {
+			return nil, err
+		}
+	}
+	setup, err := r.d.plan(s, r.Image, r.files())
 	if err != nil {
 		return nil, err
 	}
@@ -88,6 +94,9 @@ func (r *resources) setUp(ctx context.Context, sandbox *client.Sandbox, setup *w
 		}
 		defer unix.Close(root)
 		roots = append(roots, root)
+	}
+	if r.saved != nil {
+		roots = append(roots, int(r.saved.files.Fd()))
 	}
 	threads, tun, err := sandbox.Setup(ctx, setup, roots...)
 	if err == nil && tun >= 0 {

@@ -21,6 +21,7 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/agent/wire"
 	"github.com/sandbar-dev/sandbar/internal/linux/cgroup"
 	"github.com/sandbar-dev/sandbar/internal/linux/hostenv"
+	"github.com/sandbar-dev/sandbar/internal/linux/policy"
 	"github.com/sandbar-dev/sandbar/internal/linux/sandboxes"
 	"github.com/sandbar-dev/sandbar/internal/linux/slot"
 )
@@ -457,7 +458,7 @@ func (x *slotted) usage() client.Usage {
 func (d *Driver) makeSlot(ctx context.Context, s sandbar.Spec, limits sandbar.Limits) (*slotted, error) {
 	s.Env, s.Image = nil, ""
 	proc := d.slots.procNames()
-	setup, err := d.plan(s, nil)
+	setup, err := d.plan(s, nil, policy.Files{})
 	if err != nil {
 		return nil, err
 	}

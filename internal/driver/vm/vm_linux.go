@@ -209,7 +209,7 @@ func (d *Driver) prepareKernel(ctx context.Context) (err error) {
 // describe adds what is different from a sandbox of namespaces to Facts.
 func (d *Driver) describe() {
 	c := &d.Facts
-	c.OOMCounted, c.HostPrograms = false, !d.fixed
+	c.OOMCounted, c.HostPrograms, c.SavesPrograms = false, !d.fixed, true
 	c.Setup = setupTimeout
 	c.Enforced.Memory, c.Enforced.PIDs = sandbar.EnforcedRuntime, sandbar.EnforcedRuntime
 	c.Enforced.CPUShares = d.Groups.Caps().CPUShares

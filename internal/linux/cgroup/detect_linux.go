@@ -61,6 +61,7 @@ type Manager struct {
 	hierarchies []*hierarchy // at most one of version 2
 	controllers []Controller
 	caps        Caps
+	freezer     freezer
 
 	closing sync.Once
 }
@@ -97,6 +98,7 @@ func detect(sys system, instance string) (*Manager, error) {
 		d.version2(*v2)
 	}
 	d.finish()
+	d.findFreezer(v2)
 	return m, nil
 }
 
@@ -182,6 +184,9 @@ func (m *Manager) Parents() []string {
 	var dirs []string
 	for _, h := range m.hierarchies {
 		dirs = append(dirs, h.parent)
+	}
+	if m.freezer.parent != "" {
+		dirs = append(dirs, m.freezer.parent)
 	}
 	return dirs
 }

@@ -23,6 +23,8 @@ type Group struct {
 	mu   sync.Mutex
 	fd   int // of the version 2 directory; -1 if not open
 	gone bool
+	// freezes: the group of frozen processes may exist.
+	freezes bool
 }
 
 // Create creates a group named after this daemon and id (1 to 64 of A-Z, a-z, 0-9, "_" and "-"),
@@ -126,8 +128,12 @@ func (g *Group) Destroy(ctx context.Context) error {
 		unix.Close(g.fd)
 	}
 	g.fd, g.gone = -1, true
+	dirs := g.Dirs()
+	if g.freezes {
+		dirs = append(dirs, g.frozenDir())
+	}
 	g.mu.Unlock()
-	return g.m.remove(ctx, g.Dirs())
+	return g.m.remove(ctx, dirs)
 }
 
 // remove kills and removes groups. An exiting process keeps its group for a moment after wait(2)
@@ -138,7 +144,11 @@ func (m *Manager) remove(ctx context.Context, dirs []string) error {
 		var failed error
 		dirs = slices.DeleteFunc(dirs, func(dir string) bool {
 			err := m.sys.Rmdir(dir)
+			if err == unix.EBUSY && m.sys.Rmdir(dir+"/"+frozenName) == nil {
+				err = m.sys.Rmdir(dir)
+			}
 			if err == nil || err == unix.ENOENT {
+				m.removeFreezerParent(dir)
 				return true
 			}
 			if err != unix.EBUSY {

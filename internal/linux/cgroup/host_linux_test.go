@@ -596,3 +596,65 @@ func TestHostClose(t *testing.T) {
 		}
 	}
 }
+
+// Freeze stops every process of a group but one, also those that start others all the time. They
+// can be killed, and nothing is left of the group.
+func TestHostFreeze(t *testing.T) {
+	m := onHost(t)
+	if err := m.CanFreeze(); err != nil {
+		t.Fatal(err)
+	}
+	g := create(t, m, "freeze", sandbar.Limits{PIDs: 200})
+	dir := t.TempDir()
+	programs := []*exec.Cmd{shell("while :; do sleep 0.01; done")}
+	for i := range 4 {
+		programs = append(programs, shell(fmt.Sprintf("i=0; while :; do i=$((i+1)); echo $i >%s/%d; (: &) ; done", dir, i)))
+	}
+	for _, p := range programs {
+		start(t, g, p)
+	}
+	keep := programs[0]
+	written := func() (all string) {
+		for i := range 4 {
+			b, _ := os.ReadFile(filepath.Join(dir, strconv.Itoa(i)))
+			all += string(b) + " "
+		}
+		return all
+	}
+	wait(t, "programs run", func() bool { return len(strings.Fields(written())) == 4 })
+	for range 3 {
+		if err := g.Freeze(t.Context(), keep.Process.Pid); err != nil {
+			t.Fatal(err)
+		}
+		before := written()
+		time.Sleep(50 * time.Millisecond)
+		if after := written(); after != before {
+			t.Errorf("frozen programs write: %q, then %q", before, after)
+		}
+		if err := unix.Kill(keep.Process.Pid, 0); err != nil {
+			t.Error(err)
+		}
+		if err := g.Thaw(); err != nil {
+			t.Fatal(err)
+		}
+		wait(t, "thawed programs run", func() bool { return written() != before })
+	}
+	if err := g.Freeze(t.Context(), keep.Process.Pid); err != nil {
+		t.Fatal(err)
+	}
+	destroy(t, g) // with frozen processes
+	for _, p := range programs {
+		p.Wait()
+	}
+	if err := g.Freeze(t.Context(), 0); sandbar.CodeOf(err) != sandbar.Gone {
+		t.Errorf("freezing a group that is gone: %v", err)
+	}
+	if err := g.Thaw(); err != nil {
+		t.Error(err)
+	}
+	for _, parent := range m.Parents() {
+		if left, _ := filepath.Glob(filepath.Join(parent, m.instance+".freeze*")); len(left) > 0 {
+			t.Errorf("left: %v", left)
+		}
+	}
+}

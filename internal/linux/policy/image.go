@@ -22,6 +22,8 @@ type ImageRootOptions struct {
 	BootID string
 	// Omit are parts that a container runtime builds.
 	Omit Parts
+	// Files is as in HostRootOptions.
+	Files Files
 }
 
 // Directories of the tree below the new root, before the overlay becomes the root. The agent knows
@@ -73,12 +75,17 @@ func ImageRoot(o ImageRootOptions) ([]wire.Mount, error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
-	p := plan{o: HostRootOptions{Disk: o.Disk, Inodes: o.Inodes, Hostname: o.Hostname, MachineID: o.MachineID, BootID: o.BootID, Omit: o.Omit}}
+	p := plan{o: HostRootOptions{Disk: o.Disk, Inodes: o.Inodes, Hostname: o.Hostname, MachineID: o.MachineID, BootID: o.BootID, Omit: o.Omit, Files: o.Files}}
 	p.boundedTmpfs("/", imageReservedBytes, imageReservedInodes)
+	p.keep(imageLower + " " + imageWork + " " + imageRoot)
 	p.imageLower(o.Dir)
 	p.imageUpper()
+	p.dir(imageRoot, 0o755, false)
+	p.dir("/tmp", 0o1777, false)
+	p.dir("/shm", 0o1777, false)
+	p.restore(imageReplaced(), 0, 0)
 	p.add(wire.Mount{Kind: wire.MountOverlay, Source: "/", Target: imageRoot, Flags: writable})
-	p.imagePart("/tmp", "/tmp")
+	p.bindInner("/tmp", imageRoot+"/tmp", writable)
 	p.prefix = imageRoot
 	// A mount point cannot be removed, so programs always have their home.
 	p.bindInner(sandbar.DefaultDir, sandbar.DefaultDir, writable)
@@ -86,7 +93,7 @@ func ImageRoot(o ImageRootOptions) ([]wire.Mount, error) {
 		Size: skeletonSize, Inodes: skeletonInodes, Mode: 0o755})
 	p.devices()
 	p.prefix = ""
-	p.imagePart("/shm", "/dev/shm")
+	p.bindInner("/shm", imageRoot+"/dev/shm", writable)
 	p.prefix = imageRoot
 	p.proc(imageProc)
 	p.add(wire.Mount{Kind: wire.MountSetFlags, Target: imageRoot + "/dev", Flags: sealed})
@@ -135,8 +142,8 @@ func imageFiles(o HostRootOptions) []textFile {
 	return files
 }
 
-// imagePart binds a directory of the bounded tmpfs at target.
-func (p *plan) imagePart(part, target string) {
-	p.dir(part, 0o1777, false)
-	p.bindInner(part, imageRoot+target, writable)
+// imageReplaced are the files of imageFiles that restored files replace: all that do not identify a
+// sandbox.
+func imageReplaced() string {
+	return imageUpper + "/etc/hosts " + imageUpper + "/etc/hostname " + imageUpper + "/etc/resolv.conf " + imageUpper + "/etc/mtab"
 }

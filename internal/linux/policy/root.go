@@ -55,6 +55,17 @@ type HostRootOptions struct {
 	BootID string
 	// Omit are parts that a container runtime builds. They are left as empty directories.
 	Omit Parts
+	// Files says that the writable files are kept for wire.SaveFiles or come with the plan.
+	Files Files
+}
+
+// Files is what happens to the files that programs write.
+type Files struct {
+	Kept bool // they can be saved (wire.MountKeep)
+	// Restored says that the files of another sandbox come with the plan (wire.MountRestore), as
+	// descriptor number Descriptor.
+	Restored   bool
+	Descriptor int
 }
 
 // Parts is a set of parts of a root.
@@ -151,9 +162,9 @@ func HostRoot(o HostRootOptions) ([]wire.Mount, error) {
 	// Sticky: if programs are another user than the agent, they cannot replace the agent's entries
 	// of the root.
 	p.steps[0].Mode = 0o1777
+	p.keep("/proc/work /proc/lower")
 	p.dir(stagingDir, 0o755, false)
 	p.programs()
-	p.local()
 	p.emptyDirs()
 	p.add(wire.Mount{Kind: wire.MountTmpfs, Target: "/etc", Flags: sealed &^ wire.MountReadOnly,
 		Size: skeletonSize, Inodes: skeletonInodes, Mode: 0o755, UID: p.owner, GID: p.group})
@@ -162,7 +173,10 @@ func HostRoot(o HostRootOptions) ([]wire.Mount, error) {
 	p.dir("/dev", 0o755, false)
 	p.bindInner("/dev", "/dev", sealed&^wire.MountReadOnly)
 	p.devices()
-	p.part("/shm", "/dev/shm", 0o1777, false)
+	p.dir(stagingDir+"/shm", 0o1777, false)
+	p.dir("/dev/shm", 0o755, false)
+	p.local()
+	p.bindInner(stagingDir+"/shm", "/dev/shm", writable)
 	p.proc("")
 	p.add(wire.Mount{Kind: wire.MountSetFlags, Target: "/etc", Flags: sealed})
 	p.add(wire.Mount{Kind: wire.MountSetFlags, Target: "/dev", Flags: sealed})
@@ -170,10 +184,20 @@ func HostRoot(o HostRootOptions) ([]wire.Mount, error) {
 	return p.steps, nil
 }
 
-// part binds a writable directory at target.
-func (p *plan) part(name, target string, mode uint32, programs bool) {
-	p.dir(stagingDir+name, mode, programs)
-	p.bindInner(stagingDir+name, target, writable)
+// keep lets the agent save the files of the bounded tmpfs, except skip.
+func (p *plan) keep(skip string) {
+	if p.o.Files.Kept || p.o.Files.Restored {
+		p.add(wire.Mount{Kind: wire.MountKeep, Source: skip, Target: "/"})
+	}
+}
+
+// restore restores the files of another sandbox. Entries at the paths in replaced take the place of
+// the plan's. The directories that later steps use must exist: the files come from a program, which
+// could have put a link there.
+func (p *plan) restore(replaced string, uid, gid uint32) {
+	if p.o.Files.Restored {
+		p.add(wire.Mount{Kind: wire.MountRestore, Source: replaced, Target: "/", Size: int64(p.o.Files.Descriptor), UID: uid, GID: gid})
+	}
 }
 
 // reservedBytes are the bytes in use before a program runs: one page for the boot id.
@@ -333,13 +357,21 @@ func (p *plan) local() {
 		for _, d := range p.o.Local {
 			p.dir(path.Join(stagingDir, "upper", d), 0o755, true)
 		}
-		p.add(wire.Mount{Kind: wire.MountOverlay, Source: stagingDir, Target: "/usr/local", Flags: writable | wire.MountOptional})
 	}
+	var masked []string
 	for _, r := range maskedHostDirs() {
 		// a link points to a path that has its own row, or to nothing
 		if d, ok := p.o.find(r.path); ok && d.Link == "" && !slices.Contains(p.o.Extra, r.path) {
-			p.part("/"+path.Base(r.path), r.path, 0o755, true)
+			p.dir(stagingDir+"/"+path.Base(r.path), 0o755, true)
+			masked = append(masked, r.path)
 		}
+	}
+	p.restore("", p.o.UID, p.o.GID) // an overlay must not be mounted while its layers change
+	if len(p.o.Local) > 0 {
+		p.add(wire.Mount{Kind: wire.MountOverlay, Source: stagingDir, Target: "/usr/local", Flags: writable | wire.MountOptional})
+	}
+	for _, name := range masked {
+		p.bindInner(stagingDir+"/"+path.Base(name), name, writable)
 	}
 }
 

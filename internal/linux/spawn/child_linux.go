@@ -44,6 +44,9 @@ func (c *Child) signal(sig unix.Signal) (err error) {
 	return err
 }
 
+// PID returns the process id of the agent on the host.
+func (c *Child) PID() int { return c.pid }
+
 // Open opens a file of the agent in /proc. The check after the open ensures that the file is not
 // that of a process that reused the agent's pid.
 func (c *Child) Open(name string) (fd int, err error) {

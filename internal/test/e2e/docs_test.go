@@ -45,6 +45,7 @@ var pages = []page{
 	{"docs/previews.md", []testenv.Requirement{testenv.Python, testenv.Curl}},
 	{"docs/protocols.md", nil},
 	{"docs/sandboxes.md", []testenv.Requirement{testenv.Python, testenv.Curl, testenv.JQ}},
+	{"docs/snapshots.md", []testenv.Requirement{testenv.Freezer}},
 	{"docs/stdio.md", []testenv.Requirement{testenv.Python, testenv.WasmModules}},
 	{"docs/system-calls.md", nil},
 	{"docs/terminals.md", []testenv.Requirement{testenv.UserNS}},

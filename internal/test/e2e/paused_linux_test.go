@@ -129,6 +129,15 @@ func TestPausedAcrossKills(t *testing.T) {
 	}
 }
 
+// pausable is a driver whose sandboxes can be paused.
+type pausable struct {
+	daemon func(t *testing.T, dir string) *daemon
+	// make creates a sandbox, in whose state verify finds at least the number 0.
+	make func(d *daemon, t *testing.T) (id string)
+	// verify checks that a running sandbox has its state since verify returned at, and changes it.
+	verify func(d *daemon, t *testing.T, id string, at int) (next int)
+}
+
 // A daemon is killed at any moment of a pause, a resume and a fork. What was acknowledged is there
 // after it, and nothing is half there.
 func TestKilledWhilePausing(t *testing.T) {
@@ -137,10 +146,53 @@ func TestKilledWhilePausing(t *testing.T) {
 	if testenv.Long() {
 		n = 60
 	}
+	killWhilePausing(t, n, pausable{vmDaemon, (*daemon).newCounter, (*daemon).counter})
+}
+
+// The same with the files of sandboxes of the driver native: 8 times, or 200 in "make test-all".
+func TestKilledWhileSavingFiles(t *testing.T) {
+	testenv.Need(t, testenv.UserNS, testenv.Freezer)
+	n := 8
+	if testenv.Long() {
+		n = 200
+	}
+	killWhilePausing(t, n, pausable{nativeDaemon, (*daemon).newFiles, (*daemon).files})
+}
+
+// nativeDaemon starts a daemon whose driver is native, in dir.
+func nativeDaemon(t *testing.T, dir string) *daemon {
+	t.Helper()
+	return newDaemon(t, dir, "SANDBAR_DRIVER=native", "SANDBAR_TEMPLATES=off")
+}
+
+// newFiles creates a sandbox with files, and a program that writes others all the time.
+func (d *daemon) newFiles(t *testing.T) string {
+	t.Helper()
+	var s struct{ ID string }
+	d.must(t, "POST", "/sandboxes", object{"limits": object{"memory": 256 << 20}}, &s)
+	d.shell(t, s.ID, "mkdir tree && cd tree && for i in $(seq 300); do echo $i >$i; done; head -c 5000000 /dev/urandom >big; sha256sum big >sum; echo 0 >/tmp/count")
+	d.must(t, "POST", "/sandboxes/"+s.ID+"/executor/start_process", object{"cmd": "while :; do date +%N >/tmp/now; done"}, nil)
+	return s.ID
+}
+
+// files checks that the files of newFiles are there and that the number in one of them is at, and
+// writes the next number.
+func (d *daemon) files(t *testing.T, id string, at int) (next int) {
+	t.Helper()
+	got := d.shell(t, id, "cat /tmp/count && cd tree && sha256sum -c sum && cat $(seq 300) | wc -l")
+	if want := fmt.Sprintf("%d\nbig: OK\n300\n", at); got != want {
+		t.Fatalf("the files say %q, want %q", got, want)
+	}
+	d.shell(t, id, fmt.Sprintf("echo %d >/tmp/count", at+1))
+	return at + 1
+}
+
+// killWhilePausing kills a daemon n times.
+func killWhilePausing(t *testing.T, n int, p pausable) {
 	dir := t.TempDir()
-	d := vmDaemon(t, dir)
-	id := d.newCounter(t)
-	at := d.counter(t, id, 0)
+	d := p.daemon(t, dir)
+	id := p.make(d, t)
+	at := p.verify(d, t, id, 0)
 	path := func(action string) string { return "/sandboxes/" + id + "/" + action }
 	// How long each call takes here, without a kill.
 	took := map[string]time.Duration{}
@@ -157,8 +209,8 @@ func TestKilledWhilePausing(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for round := range n {
 		if id == "" {
-			id = d.newCounter(t)
-			at = d.counter(t, id, 0)
+			id = p.make(d, t)
+			at = p.verify(d, t, id, 0)
 		}
 		action := []string{"pause", "resume", "fork", "resume"}[round%4]
 		switch paused := d.sandboxes(t)[id] == "paused"; {
@@ -166,7 +218,7 @@ func TestKilledWhilePausing(t *testing.T) {
 			d.must(t, "POST", path("pause"), object{}, nil)
 		case action != "resume" && paused:
 			d.must(t, "POST", path("resume"), object{}, nil)
-			at = d.counter(t, id, at)
+			at = p.verify(d, t, id, at)
 		}
 		acknowledged := make(chan bool, 1)
 		ctx := within(t, 15*time.Minute)
@@ -174,7 +226,7 @@ func TestKilledWhilePausing(t *testing.T) {
 		time.Sleep(time.Duration(random.Float64() * 1.2 * float64(took[action])))
 		d.kill()
 		ok := <-acknowledged
-		d = vmDaemon(t, dir)
+		d = p.daemon(t, dir)
 		all, files := d.sandboxes(t), pausedFiles(t, dir)
 		state := all[id]
 		t.Logf("%s, acknowledged: %v: then %q", action, ok, state)
@@ -198,7 +250,7 @@ func TestKilledWhilePausing(t *testing.T) {
 	}
 	if id != "" {
 		d.must(t, "POST", path("resume"), object{}, nil)
-		d.counter(t, id, at)
+		p.verify(d, t, id, at)
 		d.must(t, "DELETE", "/sandboxes/"+id, nil, nil)
 	}
 	d.endClean(t)

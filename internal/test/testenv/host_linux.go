@@ -72,6 +72,21 @@ func checkCgroupV2() error {
 	return canMakeGroup(dir)
 }
 
+func checkFreezer() error {
+	if err := checkCgroupV1(); err != nil && checkCgroupV2() != nil {
+		return err
+	}
+	mounts, err := cgroupMounts()
+	if err != nil {
+		return err
+	}
+	i := slices.IndexFunc(mounts, func(m cgroupMount) bool { return m.kind == "cgroup2" })
+	if i < 0 {
+		return errors.New("the version 2 hierarchy is not mounted")
+	}
+	return canMakeGroup(filepath.Join(mounts[i].dir, ownGroupV2()))
+}
+
 // canMakeGroup creates a cgroup and removes it: permission bits show neither a read-only
 // mount nor a container's seccomp profile.
 func canMakeGroup(dir string) error {

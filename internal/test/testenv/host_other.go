@@ -9,3 +9,4 @@ var errNotLinux = errors.New("this is not Linux")
 func checkUserNS() error   { return errNotLinux }
 func checkCgroupV1() error { return errNotLinux }
 func checkCgroupV2() error { return errNotLinux }
+func checkFreezer() error  { return errNotLinux }

@@ -57,6 +57,9 @@ var (
 	// CgroupV2: the memory, pids and cpu controllers are on the version 2 hierarchy, in which
 	// this user can create cgroups.
 	CgroupV2 = require("CgroupV2", "run as root (or with a delegated cgroup) on a host whose controllers are on cgroup v2", checkCgroupV2)
+	// Freezer: this user can create cgroups with limits, and freeze programs with version 2.
+	Freezer = require("Freezer", "run as root on a host with Linux 5.2 or newer and the version 2 hierarchy mounted (mount -t cgroup2 cgroup2 "+
+		"/sys/fs/cgroup/unified)", checkFreezer)
 
 	// Python is /usr/bin/python3.
 	Python = program("Python", "/usr/bin/python3", "python3")
