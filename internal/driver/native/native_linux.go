@@ -26,7 +26,7 @@ func Factory(binary []byte) driver.Factory {
 		Summary: "Linux namespaces, with this machine's own programs; nothing to install",
 		Options: map[string]string{
 			optionPaths: "colon-separated directories of this machine that sandboxes see read-only, besides /usr, /bin and /lib*, such as /opt with interpreters",
-			optionReuse: "what the sandboxes of single programs share in succession: slots (an id range, a user namespace and control groups, which programs cannot write to), or none; default: none",
+			optionReuse: "what the sandboxes of single programs share in succession: slots (an id range, a user namespace and control groups, which programs cannot write to), or none; default: slots as root with control groups of version 1, else none",
 		},
 		New: func(h driver.Host) (driver.Driver, error) { return New(h, binary) },
 	}
@@ -65,14 +65,14 @@ func New(h driver.Host, binary []byte) (*Driver, error) {
 	if d.layout, err = hostenv.ReadLayout(o.extra); err != nil {
 		return nil, err
 	}
-	if err := d.open(h, binary); err != nil {
+	if err := d.open(h, o, binary); err != nil {
 		return nil, errors.Join(err, d.release())
 	}
 	return d, nil
 }
 
 // open opens the resources that release closes.
-func (d *Driver) open(h driver.Host, binary []byte) (err error) {
+func (d *Driver) open(h driver.Host, o options, binary []byte) (err error) {
 	if err = d.Open(binary); err != nil {
 		return err
 	}
@@ -85,7 +85,7 @@ func (d *Driver) open(h driver.Host, binary []byte) (err error) {
 			d.Facts.Notes = append(d.Facts.Notes, note)
 		}
 	}
-	if d.reuse && !d.hasSlots() {
+	if o.asked && d.reuse && !d.hasSlots() {
 		d.Facts.Notes = append(d.Facts.Notes, "the option reuse: slots has no effect here: it needs root with id ranges, and control groups of version 1 for memory, processors and processes")
 	}
 	if err = d.Compile(policy.TagLocks); err != nil {

@@ -14,16 +14,19 @@ const (
 // options are the parsed options of the driver.
 type options struct {
 	extra []string
-	slots bool
+	slots bool // default: true
+	asked bool // the operator has set optionReuse
 }
 
 // parseOptions parses the driver's options. Invalid: one is unknown or malformed.
 func parseOptions(given map[string]string) (o options, err error) {
+	o.slots = true
 	for k, v := range given {
 		switch k {
 		case optionPaths:
 			o.extra, err = hostenv.ParsePaths(v)
 		case optionReuse:
+			o.asked = true
 			o.slots, err = parseReuse(v)
 		default:
 			err = &sandbar.Error{Code: sandbar.Invalid, Field: "drivers.native." + k,
