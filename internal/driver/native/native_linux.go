@@ -65,14 +65,14 @@ func New(h driver.Host, binary []byte) (*Driver, error) {
 	if d.layout, err = hostenv.ReadLayout(o.extra); err != nil {
 		return nil, err
 	}
-	if err := d.open(h, o, binary); err != nil {
+	if err := d.open(h, binary); err != nil {
 		return nil, errors.Join(err, d.release())
 	}
 	return d, nil
 }
 
 // open opens the resources that release closes.
-func (d *Driver) open(h driver.Host, o options, binary []byte) (err error) {
+func (d *Driver) open(h driver.Host, binary []byte) (err error) {
 	if err = d.Open(binary); err != nil {
 		return err
 	}
@@ -85,9 +85,7 @@ func (d *Driver) open(h driver.Host, o options, binary []byte) (err error) {
 			d.Facts.Notes = append(d.Facts.Notes, note)
 		}
 	}
-	if o.asked && d.reuse && !d.hasSlots() {
-		d.Facts.Notes = append(d.Facts.Notes, "the option reuse: slots has no effect here: it needs root with id ranges, and control groups of version 1 for memory, processors and processes")
-	}
+	d.Facts.Notes = append(d.Facts.Notes, d.wayNote())
 	if err = d.Compile(policy.TagLocks); err != nil {
 		return err
 	}

@@ -15,7 +15,6 @@ const (
 type options struct {
 	extra []string
 	slots bool // default: true
-	asked bool // the operator has set optionReuse
 }
 
 // parseOptions parses the driver's options. Invalid: one is unknown or malformed.
@@ -26,7 +25,6 @@ func parseOptions(given map[string]string) (o options, err error) {
 		case optionPaths:
 			o.extra, err = hostenv.ParsePaths(v)
 		case optionReuse:
-			o.asked = true
 			o.slots, err = parseReuse(v)
 		default:
 			err = &sandbar.Error{Code: sandbar.Invalid, Field: "drivers.native." + k,
