@@ -26,7 +26,7 @@ func Factory(binary []byte) driver.Factory {
 		Summary: "Linux namespaces, with this machine's own programs; nothing to install",
 		Options: map[string]string{
 			optionPaths: "colon-separated directories of this machine that sandboxes see read-only, besides /usr, /bin and /lib*, such as /opt with interpreters",
-			optionReuse: "what the sandboxes of single programs share in succession: slots (an id range, a user namespace and control groups, which programs cannot write to), or none; default: none",
+			optionReuse: "what the sandboxes of single programs share in succession: slots (an id range, a user namespace and control groups, which programs cannot write to), or none; default: slots as root with control groups of version 1, else none",
 		},
 		New: func(h driver.Host) (driver.Driver, error) {
 			d, err := New(h, binary)
@@ -94,9 +94,7 @@ func (d *Driver) open(h driver.Host, binary []byte) (err error) {
 	if err := d.Groups.CanFreeze(); err != nil {
 		d.Facts.Notes = append(d.Facts.Notes, "sandboxes can be neither paused nor forked: "+err.Error())
 	}
-	if d.reuse && !d.hasSlots() {
-		d.Facts.Notes = append(d.Facts.Notes, "the option reuse: slots has no effect here: it needs root with id ranges, and control groups of version 1 for memory, processors and processes")
-	}
+	d.Facts.Notes = append(d.Facts.Notes, d.wayNote())
 	if err = d.Compile(policy.TagLocks); err != nil {
 		return err
 	}

@@ -14,11 +14,12 @@ const (
 // options are the parsed options of the driver.
 type options struct {
 	extra []string
-	slots bool
+	slots bool // default: true
 }
 
 // parseOptions parses the driver's options. Invalid: one is unknown or malformed.
 func parseOptions(given map[string]string) (o options, err error) {
+	o.slots = true
 	for k, v := range given {
 		switch k {
 		case optionPaths:

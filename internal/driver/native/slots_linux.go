@@ -130,6 +130,17 @@ func (d *Driver) hasSlots() bool {
 	return d.IDs.Ranged && d.mode == agent.ModeSocket && resettable(e.Memory) && resettable(e.PIDs) && resettable(e.CPUShares)
 }
 
+// wayNote says how the only program of an execution runs.
+func (d *Driver) wayNote() string {
+	switch {
+	case !d.hasSlots():
+		return "every program gets a sandbox with an agent, for more than twice the processor time of a slot: slots need root with id ranges, and control groups of version 1 for memory, processors and processes"
+	case !d.reuse:
+		return "every program gets a sandbox with an agent, for more than twice the processor time of a slot (reuse: none)"
+	}
+	return "the only program of an execution runs in a slot, without an agent"
+}
+
 // resettable reports whether the counters of a cgroup can be reset.
 func resettable(e sandbar.Enforcement) bool { return e == sandbar.EnforcedCgroup1 }
 

@@ -166,7 +166,7 @@ func (j *Prepared) failure() error {
 		return &Failure{Code: true, Errno: errno}
 	}
 	if name := j.s.program.stepAt(at); name != "" {
-		return sandbar.Errorf(sandbar.Internal, "a program could not be started: %s: %w", name, errno)
+		return sandbar.Errorf(codeOf(errno, sandbar.Internal), "a program could not be started: %s: %w", name, errno)
 	}
 	found := unix.ENOENT
 	for _, addr := range j.l.results {
@@ -230,11 +230,21 @@ func (s *Slot) expect(ctx context.Context, want byte) error {
 // unexpected returns the error of a message that should not come now.
 func (s *Slot) unexpected(message byte) error {
 	if message == msgFailed {
-		result := s.word(interp.Base + interp.FailedResult)
-		return sandbar.Errorf(sandbar.Unsupported, "the sandbox could not be built: %s: %w",
-			s.program.stepAt(s.word(interp.Base+interp.FailedAt)), unix.Errno(-int64(result)))
+		errno := unix.Errno(-int64(s.word(interp.Base + interp.FailedResult)))
+		return sandbar.Errorf(codeOf(errno, sandbar.Unsupported), "the sandbox could not be built: %s: %w",
+			s.program.stepAt(s.word(interp.Base+interp.FailedAt)), errno)
 	}
 	return sandbar.Errorf(sandbar.Internal, "a slot sent %q out of turn", message)
+}
+
+// codeOf returns Exhausted for errors of the kernel's limits on processes, namespaces, memory and
+// files, else the other code.
+func codeOf(e unix.Errno, other sandbar.Code) sandbar.Code {
+	switch e {
+	case unix.EAGAIN, unix.ENOMEM, unix.ENOSPC, unix.EMFILE, unix.ENFILE:
+		return sandbar.Exhausted
+	}
+	return other
 }
 
 // sendTimeout bounds the sending of a message, for which there is always room.

@@ -323,7 +323,8 @@ func TestFewThreads(t *testing.T) {
 		}
 		limit(strconv.Itoa(used + room))
 		ran, refused, unheard := d.crowdOf(t, 40, "sleep 0.3 2>/dev/null; exit 7", 2)
-		if refused == 0 || unheard > 0 || room == 0 && ran > 0 {
+		// A slot that waits for its next program has a process already.
+		if refused == 0 || unheard > 0 || room == 0 && ran > 1 {
 			t.Errorf("with room for %d: %d ran, %d were refused, %d had no connection; the daemon said:\n%s", room, ran, refused, unheard, d.said())
 		}
 		limit("max")
