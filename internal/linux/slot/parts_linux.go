@@ -23,6 +23,8 @@ func splitPlan(plan []wire.Mount) (once, each []wire.Mount) {
 	for _, m := range plan {
 		dir := ""
 		switch {
+		case m.Kind == wire.MountMkdir && m.Target == "/dev/shm":
+			continue // made below
 		case m.Kind == wire.MountDevpts, within(m.Target, "/dev/shm"):
 			each = append(each, m)
 			continue
