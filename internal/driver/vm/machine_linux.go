@@ -20,6 +20,7 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/agent/wire"
 	"github.com/sandbar-dev/sandbar/internal/driver/vm/guest"
 	"github.com/sandbar-dev/sandbar/internal/driver/vm/monitor"
+	"github.com/sandbar-dev/sandbar/internal/driver/vm/qemu"
 	"github.com/sandbar-dev/sandbar/internal/linux/egress"
 	"github.com/sandbar-dev/sandbar/internal/linux/hostenv"
 	"github.com/sandbar-dev/sandbar/internal/linux/policy"
@@ -165,6 +166,9 @@ func (r *resources) boot(ctx context.Context, k kind, s monitor.Snapshot) (carri
 	}
 	b := monitor.Boot{Machine: k.machine(machineName(r.d.Owner, r.ID), open[0]), Kernel: open[1], Initramfs: open[2],
 		Cmdline: k.Cmdline, Snapshot: s}
+	if k.Monitor.Accelerator == qemu.TCG {
+		b.Cmdline += counterParameter() // not part of the kind: two measurements differ
+	}
 	vm, err := r.d.monitor.Boot(ctx, r, b)
 	if err != nil {
 		return nil, err

@@ -46,7 +46,7 @@ type kind struct {
 }
 
 // snapshotFormat changes when snapshots are made or described differently.
-const snapshotFormat = 3
+const snapshotFormat = 4
 
 // key names the snapshot of a kind.
 func (k kind) key() string {
