@@ -192,8 +192,9 @@ type (
 		Count int    `json:"execution_count"`
 	}
 	cellOutput struct {
-		Type string `json:"type"`
-		Text string `json:"text"`
+		Type      string `json:"type"`
+		Text      string `json:"text"`
+		Timestamp int64  `json:"timestamp"` // nanoseconds since 1970
 	}
 	cellResult struct {
 		Type       string                     `json:"type"`
@@ -263,7 +264,7 @@ func (s *cellStream) text(of sandbar.Stream, text []byte) error {
 	if len(text) == 0 {
 		return nil
 	}
-	return s.write(cellOutput{of.String(), string(text)})
+	return s.write(cellOutput{of.String(), string(text), time.Now().UnixNano()})
 }
 
 // incomplete returns the number of bytes at the end of p that begin a character.

@@ -341,8 +341,12 @@ func (e *entry) servePause(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 	}
-	if !memory {
-		return unsupported("memory", "a sandbox is paused with its memory only")
+	switch keeps := e.server.engine.Caps().SavesPrograms; {
+	case memory && !keeps:
+		return &sandbar.Error{Code: sandbar.Unsupported, Field: "memory", Message: "this driver keeps the files of a sandbox, and not its memory",
+			Fix: "pause with memory: false (keepMemory: false, keep_memory=False)"}
+	case !memory && keeps:
+		return unsupported("memory", "this driver pauses a sandbox with its memory only")
 	}
 	if _, err := e.current(); err != nil {
 		return err
@@ -371,8 +375,11 @@ func (e *entry) serveConnect(w http.ResponseWriter, r *http.Request, action stri
 			return err
 		}
 	}
-	if autoPause || !memory {
-		return unsupported("autoPause", "a sandbox is resumed with its memory, and not paused at its timeout")
+	if autoPause {
+		return unsupported("autoPause", "a sandbox is not paused at its timeout")
+	}
+	if !memory && e.server.engine.Caps().SavesPrograms {
+		return unsupported("memory", "this driver resumes a sandbox with its memory only")
 	}
 	initial := defaultTimeout
 	if old {

@@ -203,7 +203,7 @@ func TestTimeout(t *testing.T) {
 func TestPause(t *testing.T) {
 	r := newRig(t, Options{}, func(d *faulty.Driver) { d.Saves = true })
 	c := r.create(`{"network":{"allowPublicTraffic":false}}`)
-	if status, text := r.plane("POST", "/sandboxes/"+c.SandboxID+"/pause", `{}`); status != 204 {
+	if status, text := r.plane("POST", "/sandboxes/"+c.SandboxID+"/pause", `{"memory":false}`); status != 204 {
 		t.Fatal(status, text)
 	}
 	for _, tt := range []struct {

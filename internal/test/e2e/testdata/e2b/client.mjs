@@ -105,7 +105,17 @@ await check('list', async () => {
   equal(await more[0].isRunning(), false)
 })
 await check('getMetrics', async () => equal(await s.getMetrics(), []))
-await check('pause', async () => { await throws(SandboxError, () => s.pause(), '501') })
+await check('pause', async () => {
+  await throws(SandboxError, () => s.pause(), 'keepMemory')
+  const p = await create()
+  await p.files.write('kept', 'kept')
+  equal(await p.pause({ keepMemory: false }), true)
+  equal((await Sandbox.list({ query: { state: ['paused'] } }).nextItems()).map((i) => i.sandboxId), [p.sandboxId])
+  equal(await p.isRunning(), false)
+  const again = await Sandbox.connect(p.sandboxId)
+  equal(await again.files.read('kept'), 'kept')
+  equal(await again.kill(), true)
+})
 
 await check('commands.run', async () => {
   const out = [], err = []

@@ -81,7 +81,14 @@ async def create_and_info(t):
     await go(Sandbox.set_timeout(s.sandbox_id, 300))
     assert (await go(s.get_info())).end_at.timestamp() - time.time() < 301
     equal(await go(s.get_metrics()), [])
-    await throws(SandboxException, lambda: s.pause(), "501")
+    await throws(SandboxException, lambda: s.pause(), "keep_memory")
+    p = await create()
+    await go(p.files.write("kept", "kept"))
+    equal(await go(p.pause(keep_memory=False)), True)
+    equal(await go(p.is_running()), False)
+    again = await go(Sandbox.connect(p.sandbox_id))
+    equal(await go(again.files.read("kept")), "kept")
+    equal(await go(again.kill()), True)
 
 
 @check
