@@ -147,7 +147,7 @@ func (k *contextKernel) begin(code string) <-chan struct{} {
 func (k *contextKernel) end(ended <-chan struct{}) {
 	select {
 	case <-ended:
-	case <-time.After(k.c.waitBound()):
+	case <-time.After(3 * k.c.waitBound()):
 		k.c.Fatalf("the cell does not end: %q", k.cell.Code)
 	}
 }

@@ -281,7 +281,8 @@ func errGone() error {
 	return &sandbar.Error{Code: sandbar.Gone, Message: "the sandbox has ended", Fix: "create a new one"}
 }
 
-// background runs f in a goroutine that Destroy waits for. It does nothing if the sandbox has ended.
+// background runs f in a goroutine that Destroy waits for. It does nothing after the
+// sandbox has ended.
 func (s *Sandbox) background(f func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -419,8 +419,8 @@ func useAdopted(ctx context.Context, sb *Sandbox, mode byte) {
 	}
 }
 
-// Destroy waits for the goroutines of the sandbox. One that started meanwhile could end the process:
-// "WaitGroup misuse: Add called concurrently with Wait".
+// Destroy waits for the goroutines of the sandbox. One that started meanwhile could end the process
+// ("WaitGroup misuse: Add called concurrently with Wait").
 func TestNothingStartsAfterDestroy(t *testing.T) {
 	a, conn := newFakeAgent(t, []byte{byte(overStream)})
 	sb, err := New(t.Context(), conn, Options{Destroy: func(context.Context) error { a.close(); return nil }})

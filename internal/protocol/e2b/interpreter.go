@@ -264,7 +264,8 @@ func (s *cellStream) text(of sandbar.Stream, text []byte) error {
 	if len(text) == 0 {
 		return nil
 	}
-	return s.write(cellOutput{of.String(), string(text), time.Now().UnixNano()})
+	now := time.Now() // the client shows it
+	return s.write(cellOutput{of.String(), string(text), now.UnixNano()})
 }
 
 // incomplete returns the number of bytes at the end of p that begin a character.
