@@ -126,14 +126,14 @@ func TestTerminalShell(t *testing.T) {
 	x.resize(40, 120)
 	x.step("", `40 120\r\n`)
 	x.step("go on\r", `go on\r\ngo on\r\n(?s:.*)`+prompt)
-	x.step("cat\r", `cat\r\n`)
+	x.step("echo rea''dy; cat\r", `ready\r\n`) // the terminal has the modes of programs
 	x.step("once\r", `once\r\nonce\r\n`)
 	x.step("\x1a", `\[1\]\+  Stopped +cat\r\n(?s:.*)`+prompt)
 	x.step("jobs\r", `\[1\]\+  Stopped +cat\r\n(?s:.*)`+prompt)
 	x.step("fg\r", `fg\r\n(?s:.*)cat\r\n`)
 	x.step("twice\r", `twice\r\ntwice\r\n`)
 	x.step("\x04", prompt)
-	x.step("sleep 1000\r", `sleep 1000\r\n`)
+	x.step("sh -c 'echo wai\"\"ting; exec sleep 1000'\r", `waiting\r\n`) // it is certainly in front
 	x.step("\x03", `\^C(?s:.*)`+prompt)
 	x.step("echo $? is''rc\r", `130 isrc\r\n(?s:.*)`+prompt)
 	x.step("(exit 7)\r", `\r\n(?s:.*)`+prompt)
@@ -206,12 +206,14 @@ func TestTerminalInTmux(t *testing.T) {
 	shows(`written in tmux\s*(\n~\s*){18}\n[^~]*`, "i", "written in tmux", "Escape")
 	shows(`.*vim --clean note\nat>`, ":wq", "Enter") // the screen from before is back
 	shows(`.*cat note\nwritten in tmux\nat>`, "cat note", "Enter")
-	shows(`.*\^C\n.*at>`, "sleep 1000", "Enter", "C-c")
+	shows(`.*\nwaiting`, "sh -c 'echo wai\"\"ting; exec sleep 1000'", "Enter")
+	shows(`.*\^C\n.*at>`, "C-c")
 	tmux("send-keys", "(exit 7)", "Enter", "C-d")
 	for end := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+		// The status comes after the end.
 		if got := tmux("list-panes", "-F", "#{pane_dead} #{pane_dead_status}"); got == "1 7\n" {
 			break
-		} else if time.Now().After(end) || strings.HasPrefix(got, "1 ") {
+		} else if time.Now().After(end) || strings.HasPrefix(got, "1 ") && got != "1 \n" {
 			t.Fatalf("the command: %q\n%s", got, tmux("capture-pane", "-p"))
 		}
 	}
