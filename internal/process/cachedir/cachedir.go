@@ -36,7 +36,7 @@ func Open(dir string, sub ...string) (string, error) {
 // Lock waits until this process has the exclusive lock of a directory of Open, or until ctx ends.
 // The lock ends with the process.
 func Lock(ctx context.Context, dir string) (unlock func(), err error) {
-	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
+	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDONLY|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, err
 	}
