@@ -196,8 +196,8 @@ func childrenOf(t *testing.T, pid int) (pids []int) {
 	return pids
 }
 
-// programsOf returns the programs of an agent, or of a slot. The child of a slot is the first process
-// of a sandbox. All have one score, because neither is of use without the program.
+// programsOf returns the programs of an agent, or of a slot. The child of a slot is the first
+// process of a sandbox. All have one score, because neither is of use without the program.
 func programsOf(t *testing.T, agent int) (pids []int, slot bool) {
 	t.Helper()
 	for _, pid := range childrenOf(t, agent) {
