@@ -40,7 +40,7 @@ func essential(text string) string {
 // as kinds of results, and leave the same variables. A cell that differs has the reason, in a
 // comment that begins with "# differs: "; it must differ.
 func TestIPython(t *testing.T) {
-	testenv.Need(t, testenv.PyWheels, testenv.PyIPython)
+	testenv.Need(t, testenv.Once, testenv.PyWheels, testenv.PyIPython)
 	packages := unpackWheels(t)
 	figures := t.TempDir()
 	for _, file := range []string{"testdata/notebook.txt", "testdata/cells.txt"} {
