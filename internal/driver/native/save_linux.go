@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"hash"
 	"io"
@@ -22,6 +21,7 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/agent/client"
 	"github.com/sandbar-dev/sandbar/internal/linux/cgroup"
 	"github.com/sandbar-dev/sandbar/internal/linux/policy"
+	"github.com/sandbar-dev/sandbar/internal/linux/sandboxes"
 )
 
 // A state is the files of a sandbox: an archive of the one tmpfs that has everything programs have
@@ -56,8 +56,6 @@ const (
 	// archiveTimeout bounds the time for which programs stand still while their files are read. It
 	// is below the time that other calls into the sandbox wait.
 	archiveTimeout = 90 * time.Second
-	// maxStateInfo bounds the description, in bytes.
-	maxStateInfo = 64 << 10
 	// entryBytes is the most that an entry takes in an archive besides its data: names, a link's
 	// text and extended attributes of a usual size.
 	entryBytes = 16 << 10
@@ -112,14 +110,10 @@ func (r *resources) files() policy.Files {
 // until that has returned.
 func (s *savable) Save(ctx context.Context, dir string, o driver.SaveOptions) (size int64, err error) {
 	size, err = s.save(ctx, dir, o)
-	select {
-	case <-s.Dead():
-		if err != nil {
-			err = &sandbar.Error{Code: sandbar.Gone, Message: "the sandbox has ended", Err: err, Fix: "create a new one"}
-		}
-	default:
+	if err != nil {
+		return size, sandboxes.SaveError(err, s.Dead())
 	}
-	return size, err
+	return size, nil
 }
 
 func (s *savable) save(ctx context.Context, dir string, o driver.SaveOptions) (size int64, err error) {
@@ -142,7 +136,7 @@ func (s *savable) save(ctx context.Context, dir string, o driver.SaveOptions) (s
 		w.digest = sha256.New()
 	}
 	if w.file, err = os.OpenFile(filepath.Join(dir, filesName), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600); err != nil {
-		return 0, stateError(err)
+		return 0, err
 	}
 	defer w.file.Close()
 	quiet, cancel := context.WithTimeout(ctx, quietTimeout)
@@ -175,7 +169,7 @@ func (s *savable) save(ctx context.Context, dir string, o driver.SaveOptions) (s
 		err = errors.Join(err, thaw())
 	}()
 	if err := w.take(ctx, s.Sandbox); err != nil {
-		return 0, stateError(err)
+		return 0, err
 	}
 	if o.Commit == nil {
 		if err := thaw(); err != nil {
@@ -262,65 +256,29 @@ func (w *archive) tooLarge() error {
 	if !w.asked {
 		return sandbar.Errorf(sandbar.Internal, "the sandbox's files have more than %d bytes, which its limits do not allow", w.bound)
 	}
-	return &sandbar.Error{Code: sandbar.Exhausted, Message: "the sandbox's state takes more space than is left for paused sandboxes",
-		Fix: "resume or remove paused sandboxes, or let the operator raise paused.max_bytes or paused.client_share"}
+	return sandboxes.StateTooLarge()
 }
 
 // complete describes the archive and calls commit, if it is set, when everything is on disk.
 func (w *archive) complete(dir string, info stateInfo, commit func(size int64) error) (size int64, err error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(w.file.Fd()), &st); err != nil {
-		return 0, stateError(err)
+		return 0, err
 	}
 	size = max(st.Blocks*512, w.size)
 	if commit != nil {
 		info.Owner, info.Digest = "", hex.EncodeToString(w.digest.Sum(nil))
 		if err := w.file.Sync(); err != nil {
-			return 0, stateError(err)
+			return 0, err
 		}
 	}
-	if err := describe(dir, info, commit != nil); err != nil {
-		return 0, stateError(err)
+	if err := sandboxes.DescribeState(filepath.Join(dir, infoName), info, commit != nil); err != nil {
+		return 0, err
 	}
 	if commit == nil {
 		return size, nil
 	}
 	return size, commit(size)
-}
-
-// describe writes the description of a state.
-func describe(dir string, info stateInfo, sync bool) error {
-	b, err := json.MarshalIndent(info, "", "  ")
-	if err != nil {
-		return err
-	}
-	f, err := os.OpenFile(filepath.Join(dir, infoName), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	if _, err := f.Write(append(b, '\n')); err != nil || !sync {
-		return err
-	}
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	return errors.Join(f.Sync(), d.Sync())
-}
-
-// stateError returns the error of a failed save.
-func stateError(err error) error {
-	var own *sandbar.Error
-	switch {
-	case errors.As(err, &own):
-		return err
-	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT), errors.Is(err, unix.EFBIG):
-		return &sandbar.Error{Code: sandbar.Exhausted, Message: "saving a sandbox: the disk of the state directory is full", Err: err,
-			Fix: "free space, or set state_dir to a directory on another disk"}
-	}
-	return sandbar.Errorf(sandbar.Internal, "saving a sandbox: %w", err)
 }
 
 // running returns the control group and the agent's process id of a sandbox that is not destroyed.
@@ -339,40 +297,21 @@ type state struct {
 	files *os.File
 }
 
-// damaged is the error of a state that can never be restored.
-func damaged(err error) error {
-	return &sandbar.Error{Code: sandbar.Gone, Message: "the saved state of the sandbox is damaged", Err: err,
-		Fix: "remove the sandbox with `sandbar stop`; check the disk of the state directory"}
-}
-
-// foreign is the error of a state that this daemon cannot use.
-func foreign(what, fix string) error {
-	return &sandbar.Error{Code: sandbar.Unsupported, Message: "the saved state of the sandbox cannot be used: " + what,
-		Fix: fix + ", or remove the sandbox with `sandbar stop`"}
-}
-
 // openState opens a state and checks that it is whole. The caller closes files.
 func (d *Driver) openState(dir string) (s *state, err error) {
 	s = &state{}
-	b, err := os.ReadFile(filepath.Join(dir, infoName))
-	if err == nil && len(b) > maxStateInfo {
-		err = errors.New("the description is too large")
-	}
-	if err == nil {
-		err = json.Unmarshal(b, &s.info)
-	}
-	if err != nil {
-		return nil, damaged(err)
+	if err := sandboxes.ReadState(filepath.Join(dir, infoName), &s.info); err != nil {
+		return nil, err
 	}
 	if s.info.Format != stateFormat {
-		return nil, foreign("another version of Sandbar has saved it", "resume it with that version")
+		return nil, sandboxes.StateUnusable("another version of Sandbar has saved it", "resume it with that version")
 	}
 	if s.files, err = os.OpenFile(filepath.Join(dir, filesName), os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0); err != nil {
-		return nil, damaged(err)
+		return nil, sandboxes.StateDamaged(err)
 	}
 	if err := s.check(d.Owner); err != nil {
 		s.files.Close()
-		return nil, damaged(err)
+		return nil, sandboxes.StateDamaged(err)
 	}
 	return s, nil
 }
@@ -409,7 +348,7 @@ func (s *state) fits(imageID string) error {
 	if s.info.Image == imageID {
 		return nil
 	}
-	return foreign("its files belong to another image, or to an earlier content of this one", "install that image again")
+	return sandboxes.StateUnusable("its files belong to another image, or to an earlier content of this one", "install that image again")
 }
 
 // Restore implements driver.Restorer. The sandbox is new, except its files.
@@ -425,7 +364,7 @@ func (d restoring) Restore(ctx context.Context, id sandbar.ID, s sandbar.Spec, d
 	box, err := d.createFrom(ctx, id, s, st)
 	switch {
 	case errors.Is(err, syscall.EBADMSG):
-		return nil, damaged(err)
+		return nil, sandboxes.StateDamaged(err)
 	case errors.Is(err, syscall.ENOSPC):
 		return nil, &sandbar.Error{Code: sandbar.Invalid, Field: "limits.disk", Message: "the saved files exceed the sandbox's limits of disk or inodes", Err: err}
 	}

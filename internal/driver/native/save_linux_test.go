@@ -16,6 +16,7 @@ import (
 
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/driver"
+	"github.com/sandbar-dev/sandbar/internal/linux/sandboxes"
 	"github.com/sandbar-dev/sandbar/internal/test/testenv"
 )
 
@@ -419,7 +420,7 @@ func TestFalseArchives(t *testing.T) {
 			b[0]++
 		}
 		if err := errors.Join(os.WriteFile(filepath.Join(dir, filesName), b, 0o600),
-			describe(dir, stateInfo{Format: stateFormat, Size: int64(len(b)), Owner: d.Owner}, false)); err != nil {
+			sandboxes.DescribeState(filepath.Join(dir, infoName), stateInfo{Format: stateFormat, Size: int64(len(b)), Owner: d.Owner}, false)); err != nil {
 			t.Fatal(err)
 		}
 		box, err := d.Restore(t.Context(), sandbar.NewID(), s, dir)

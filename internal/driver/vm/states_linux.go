@@ -2,7 +2,6 @@ package vm
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
@@ -18,6 +17,7 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/agent/wire"
 	"github.com/sandbar-dev/sandbar/internal/driver/vm/monitor"
 	"github.com/sandbar-dev/sandbar/internal/linux/hostenv"
+	"github.com/sandbar-dev/sandbar/internal/linux/sandboxes"
 )
 
 // A state is a saved sandbox: a directory with the whole memory, the state of the devices, a second
@@ -112,14 +112,10 @@ const continueTimeout = 30 * time.Second
 // with o.Commit until that has returned.
 func (s *sandbox) Save(ctx context.Context, dir string, o driver.SaveOptions) (size int64, err error) {
 	size, err = s.save(ctx, dir, o)
-	select {
-	case <-s.Dead():
-		if err != nil {
-			err = &sandbar.Error{Code: sandbar.Gone, Message: "the sandbox has ended", Err: err, Fix: "create a new one"}
-		}
-	default:
+	if err != nil {
+		return size, sandboxes.SaveError(err, s.Dead())
 	}
-	return size, err
+	return size, nil
 }
 
 func (s *sandbox) save(ctx context.Context, dir string, o driver.SaveOptions) (size int64, err error) {
@@ -138,7 +134,7 @@ func (s *sandbox) save(ctx context.Context, dir string, o driver.SaveOptions) (s
 	w := stateWriter{dir: dir, owner: s.r.d.Owner, o: o, info: stateInfo{Format: stateFormat, Generation: wire.Generation, Kind: own.kind, MachineID: own.machineID}}
 	defer w.close()
 	if err := w.begin(own); err != nil {
-		return 0, stateError(err)
+		return 0, err
 	}
 	stopped := time.Now()
 	answer, cancel := context.WithTimeout(ctx, suspendTimeout)
@@ -160,10 +156,10 @@ func (s *sandbox) save(ctx context.Context, dir string, o driver.SaveOptions) (s
 	own.stopped = time.Since(stopped)
 	s.r.d.Log.Debug("a sandbox was saved", "sandbox", s.r.ID, "stopped", own.stopped)
 	if err != nil {
-		return 0, stateError(err)
+		return 0, err
 	}
 	if err := w.describe(); err != nil {
-		return 0, stateError(err)
+		return 0, err
 	}
 	return size, nil
 }
@@ -247,8 +243,7 @@ func (w *stateWriter) size() (n int64, err error) {
 		n += size
 	}
 	if w.o.MaxBytes > 0 && n > w.o.MaxBytes {
-		return 0, &sandbar.Error{Code: sandbar.Exhausted, Message: "the sandbox's state takes more space than is left for paused sandboxes",
-			Fix: "resume or remove paused sandboxes, or let the operator raise paused.max_bytes or paused.client_share"}
+		return 0, sandboxes.StateTooLarge()
 	}
 	return n, nil
 }
@@ -274,49 +269,7 @@ func (w *stateWriter) describe() error {
 	if w.info.Memory == "" {
 		w.info.Owner = w.owner
 	}
-	b, err := json.MarshalIndent(w.info, "", "  ")
-	if err != nil {
-		return err
-	}
-	f, err := os.OpenFile(filepath.Join(w.dir, infoName), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	if _, err = f.Write(append(b, '\n')); err != nil || w.info.Memory == "" {
-		return err
-	}
-	d, err := os.Open(w.dir)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	return errors.Join(f.Sync(), d.Sync())
-}
-
-// stateError returns the error of a failed save.
-func stateError(err error) error {
-	var own *sandbar.Error
-	switch {
-	case errors.As(err, &own):
-		return err
-	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
-		return &sandbar.Error{Code: sandbar.Exhausted, Message: "saving a sandbox: the disk of the state directory is full", Err: err,
-			Fix: "free space, or set state_dir to a directory on another disk"}
-	}
-	return sandbar.Errorf(sandbar.Internal, "saving a sandbox: %w", err)
-}
-
-// damaged is the error of a state that can never be restored.
-func damaged(err error) error {
-	return &sandbar.Error{Code: sandbar.Gone, Message: "the saved state of the sandbox is damaged", Err: err,
-		Fix: "remove the sandbox with `sandbar stop`; check the disk of the state directory"}
-}
-
-// foreign is the error of a state that this daemon cannot use.
-func foreign(what, fix string) error {
-	return &sandbar.Error{Code: sandbar.Unsupported, Message: "the saved state of the sandbox cannot be used: " + what,
-		Fix: fix + ", or remove the sandbox with `sandbar stop`"}
+	return sandboxes.DescribeState(filepath.Join(w.dir, infoName), w.info, w.info.Memory != "")
 }
 
 // state is a state to restore.
@@ -335,36 +288,26 @@ func (s *state) close() {
 	}
 }
 
-// maxStateInfo bounds the description of a state, in bytes.
-const maxStateInfo = 64 << 10
-
 // openState opens a state and checks that this driver can restore it. The caller closes it, also
 // after an error.
 func (d *Driver) openState(dir string) (*state, error) {
 	s := &state{dir: dir}
-	b, err := os.ReadFile(filepath.Join(dir, infoName))
-	if err == nil && len(b) > maxStateInfo {
-		err = errors.New("the description is too large")
-	}
-	if err == nil {
-		err = json.Unmarshal(b, &s.info)
-	}
-	if err != nil {
-		return s, damaged(err)
+	if err := sandboxes.ReadState(filepath.Join(dir, infoName), &s.info); err != nil {
+		return s, err
 	}
 	if s.info.Format != stateFormat || s.info.Generation != wire.Generation {
-		return s, foreign("another version of Sandbar has saved it", "resume it with that version")
+		return s, sandboxes.StateUnusable("another version of Sandbar has saved it", "resume it with that version")
 	}
 	if have := d.monitor.Facts(); s.info.Kind.Monitor != have {
 		was := s.info.Kind.Monitor
-		return s, foreign(strings.Join([]string{"it was saved by", sandbar.Quote(was.Build, 80), "with", sandbar.Quote(was.Accelerator, 20), "and processor", sandbar.Quote(was.CPU, 80) + ",",
+		return s, sandboxes.StateUnusable(strings.Join([]string{"it was saved by", sandbar.Quote(was.Build, 80), "with", sandbar.Quote(was.Accelerator, 20), "and processor", sandbar.Quote(was.CPU, 80) + ",",
 			"and this driver has", have.Build, "with", have.Accelerator, "and processor", have.CPU}, " "), "give the driver the same qemu and accelerator")
 	}
 	if err := s.open(); err != nil {
-		return s, damaged(err)
+		return s, sandboxes.StateDamaged(err)
 	}
 	if err := s.openRoot(); err != nil {
-		return s, foreign("the root of its image is no longer there: "+err.Error(), "restore the file")
+		return s, sandboxes.StateUnusable("the root of its image is no longer there: "+err.Error(), "restore the file")
 	}
 	return s, s.check(d.Owner)
 }
@@ -418,11 +361,11 @@ func (s *state) check(owner string) error {
 		err = errors.New("the memory has another size")
 	}
 	if err != nil {
-		return damaged(err)
+		return sandboxes.StateDamaged(err)
 	}
 	if s.info.Owner != "" {
 		if s.info.Owner != owner {
-			return damaged(errors.New("it was saved for another process, without digests"))
+			return sandboxes.StateDamaged(errors.New("it was saved for another process, without digests"))
 		}
 		return nil
 	}
@@ -435,7 +378,7 @@ func (s *state) check(owner string) error {
 			err = errors.New(filepath.Base(f.file.Name()) + " has another digest")
 		}
 		if err != nil {
-			return damaged(err)
+			return sandboxes.StateDamaged(err)
 		}
 	}
 	return nil

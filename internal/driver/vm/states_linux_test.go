@@ -18,6 +18,7 @@ import (
 
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/driver"
+	"github.com/sandbar-dev/sandbar/internal/linux/sandboxes"
 )
 
 // counting writes a counter that is in its memory to a file, and to an output that nobody may read.
@@ -311,7 +312,7 @@ func TestBadStates(t *testing.T) {
 		"memory damaged":      {change(ramName, flip), sandbar.Gone},
 		"devices damaged":     {change(stateName, flip), sandbar.Gone},
 		"description damaged": {change(infoName, func(b []byte) []byte { return b[:len(b)/2] }), sandbar.Gone},
-		"description large":   {change(infoName, func(b []byte) []byte { return append(b, bytes.Repeat([]byte(" "), maxStateInfo)...) }), sandbar.Gone},
+		"description large":   {change(infoName, func(b []byte) []byte { return append(b, bytes.Repeat([]byte(" "), sandboxes.MaxDescription)...) }), sandbar.Gone},
 		"digests removed":     {describe(func(i *stateInfo) { i.Memory, i.Devices = "", "" }), sandbar.Gone},
 		"of another process":  {describe(func(i *stateInfo) { i.Owner = "1-2-3" }), sandbar.Gone},
 		"memory is a pipe":    {func(t *testing.T, dir string) { replaceByPipe(t, filepath.Join(dir, ramName)) }, sandbar.Gone},
