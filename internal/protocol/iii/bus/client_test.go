@@ -78,6 +78,19 @@ func TestWorkerAnswers(t *testing.T) {
 	}
 }
 
+// A client asks for what it has just registered, without waiting for an answer in between.
+func TestBuiltinsRunInOrder(t *testing.T) {
+	p := newRig(t, ServerOptions{}).connect()
+	for i := range 200 {
+		p.send(`{"type":"invokefunction","function_id":"engine::workers::register","data":{"name":"w%d"},
+			"action":{"type":"void"}}`, i)
+		p.send(`{"type":"invokefunction","invocation_id":"i","function_id":"engine::workers::info","data":{"name":"w%d"}}`, i)
+		if m := p.receive(); m.Error != nil {
+			t.Fatalf("%+v", m.Error)
+		}
+	}
+}
+
 func TestWorkerInvokes(t *testing.T) {
 	r := newRig(t, ServerOptions{})
 	c := r.join(ClientOptions{})

@@ -102,32 +102,40 @@ func (s *Server) begin(c *worker, m *message) {
 	if m.Data == nil {
 		m.Data = json.RawMessage("null")
 	}
-	if refused := s.tryBegin(c, m); refused != nil && !m.void() {
-		c.sock.post(resultOf(m, nil, refused))
+	x, refused := s.tryBegin(c, m)
+	if refused != nil {
+		if !m.void() {
+			c.sock.post(resultOf(m, nil, refused))
+		}
+		return
+	}
+	if _, ok := s.engine[m.FunctionID]; ok {
+		<-x.ran // a builtin does not block, and the client's next message may rely on its effect
 	}
 }
 
-func (s *Server) tryBegin(c *worker, m *message) *Error {
+func (s *Server) tryBegin(c *worker, m *message) (*call, *Error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
 	case s.closing:
-		return &Error{Code: CodeStopped, Message: "the server is shutting down"}
+		return nil, &Error{Code: CodeStopped, Message: "the server is shutting down"}
 	case len(c.calls) >= s.opt.MaxCalls:
-		return &Error{Code: CodeInvocation, Message: "this connection has " + strconv.Itoa(s.opt.MaxCalls) +
+		return nil, &Error{Code: CodeInvocation, Message: "this connection has " + strconv.Itoa(s.opt.MaxCalls) +
 			" invocations under way, which is as many as it may have; wait for one to end"}
 	}
 	ctx, cancel := context.WithCancel(s.ctx)
-	x := &call{by: c, cancel: cancel}
+	x := &call{by: c, cancel: cancel, ran: make(chan struct{})}
 	c.calls[x] = struct{}{}
 	s.underWay++
 	s.tasks.Go(func() { s.run(ctx, x, c, m) })
-	return nil
+	return x, nil
 }
 
 // run executes one invocation and answers it.
 func (s *Server) run(ctx context.Context, x *call, c *worker, m *message) {
 	raw, failed := s.dispatch(ctx, c, m)
+	close(x.ran)
 	if !m.void() {
 		s.reply(c, resultOf(m, raw, failed))
 	}

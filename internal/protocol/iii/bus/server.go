@@ -120,6 +120,7 @@ type worker struct {
 type call struct {
 	by     *worker // changes when the client reconnects; guarded by Server.mu
 	cancel context.CancelFunc
+	ran    chan struct{} // closed when the function has returned
 }
 
 // registration is a function of a client.
