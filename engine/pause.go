@@ -5,7 +5,10 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sandbar-dev/sandbar"
@@ -23,8 +26,7 @@ const (
 
 // Pause saves a long-lived sandbox on disk, with its files and, if the driver's Caps have
 // SavesPrograms, its programs, and removes it from memory. It frees the slot. The sandbox keeps its
-// id, and Resume continues it, also in another process with the same Config.PausedDir. note is kept
-// with it.
+// id, and Resume continues it, also in another process with the same Config.PausedDir.
 //
 // Saved programs go on after Resume, but their callers get Conflict: output and input are cut, and
 // so are transfers and connections. Other programs end. Config.MaxLifetime and idle timeouts do not
@@ -34,7 +36,10 @@ const (
 // Unsupported: the driver cannot. Exhausted: Config.MaxPaused, MaxPausedBytes or PausedShare is
 // reached, or the disk is full. Conflict: the sandbox is paused already, or is being stopped. The
 // end of ctx ends only the wait, with Canceled or Timeout.
-func (e *Engine) Pause(ctx context.Context, id sandbar.ID, note []byte) error {
+func (e *Engine) Pause(ctx context.Context, id sandbar.ID) error { return e.pause(ctx, id, false) }
+
+// pause implements Pause. restart is stored as Paused.Restart.
+func (e *Engine) pause(ctx context.Context, id sandbar.ID, restart bool) error {
 	s, saver, err := e.saver(id)
 	if err != nil {
 		return err
@@ -49,7 +54,7 @@ func (e *Engine) Pause(ctx context.Context, id sandbar.ID, note []byte) error {
 	}
 	done := make(chan error, 1)
 	go func() {
-		err := s.pause(saver, space, note)
+		err := s.pause(saver, space, restart)
 		release()
 		done <- err
 	}()
@@ -59,6 +64,36 @@ func (e *Engine) Pause(ctx context.Context, id sandbar.ID, note []byte) error {
 	case <-ctx.Done():
 		return sandbar.Errorf(ctxCode(ctx), "sandbox %s is being paused: %w", id, context.Cause(ctx))
 	}
+}
+
+// SetNote sets what Pause stores with the sandbox and Resume gives back, as Paused.Note. The engine
+// does not read it.
+func (s *Sandbox) SetNote(note []byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.note = note
+}
+
+// Suspend pauses all long-lived sandboxes whose driver can save them, for the next process with the
+// same Config.PausedDir to resume: their Paused.Restart is set. Their programs fare as with Pause.
+// It is called before Shutdown, which ends the sandboxes that could not be saved. Suspend logs each
+// of these and returns their number. The end of ctx ends the wait for those that are being saved.
+func (e *Engine) Suspend(ctx context.Context) (ended int) {
+	var work sync.WaitGroup
+	var failed atomic.Int64
+	places := make(chan struct{}, runtime.NumCPU())
+	for _, i := range e.List() {
+		work.Go(func() {
+			places <- struct{}{}
+			defer func() { <-places }()
+			if err := e.pause(ctx, i.ID, true); err != nil {
+				failed.Add(1)
+				e.log.Warn("a sandbox cannot be kept over the restart", "sandbox", i.ID, "error", err)
+			}
+		})
+	}
+	work.Wait()
+	return int(failed.Load())
 }
 
 // ctxCode is the code of an error because of the end of ctx.
@@ -116,10 +151,10 @@ func (s *Sandbox) beginPause() error {
 }
 
 // pause does the work of Pause after beginPause.
-func (s *Sandbox) pause(saver driver.Saver, space int64, note []byte) error {
+func (s *Sandbox) pause(saver driver.Saver, space int64, restart bool) error {
 	defer s.e.work.add(-1)
 	began := time.Now()
-	err := s.savePaused(saver, space, note)
+	err := s.savePaused(saver, space, restart)
 	s.mu.Lock()
 	s.pausing = false
 	s.release()
@@ -138,7 +173,7 @@ func (s *Sandbox) pause(saver driver.Saver, space int64, note []byte) error {
 }
 
 // savePaused stores the sandbox as paused. The beginning of Shutdown stops it.
-func (s *Sandbox) savePaused(saver driver.Saver, space int64, note []byte) error {
+func (s *Sandbox) savePaused(saver driver.Saver, space int64, restart bool) error {
 	tmp, state, err := s.e.paused.begin(pausingPrefix)
 	if err != nil {
 		return err
@@ -155,7 +190,7 @@ func (s *Sandbox) savePaused(saver driver.Saver, space int64, note []byte) error
 				return s.refusal()
 			}
 			err := s.e.paused.commit(tmp, pausedFile{Lived: s.lived + time.Since(s.began), Env: s.env,
-				Paused: Paused{ID: s.id, Spec: s.spec, Created: s.created, Since: time.Now(), Size: size, Note: note}})
+				Paused: Paused{ID: s.id, Spec: s.spec, Created: s.created, Since: time.Now(), Size: size, Note: s.note, Restart: restart}})
 			s.paused = err == nil
 			return err
 		}})
@@ -218,7 +253,7 @@ func (e *Engine) Resume(ctx context.Context, id sandbar.ID) (*Sandbox, error) {
 	}
 	began := time.Now()
 	s := e.newSandbox(id, p.Spec)
-	s.created, s.lived, s.env = p.Created, p.Lived, p.Env
+	s.created, s.lived, s.env, s.note, s.restart = p.Created, p.Lived, p.Env, p.Note, p.Restart
 	if err := e.restore(ctx, s, filepath.Join(dir, pausedState), nil); err != nil {
 		return nil, err
 	}
@@ -247,7 +282,7 @@ func (e *Engine) restore(ctx context.Context, s *Sandbox, dir string, t *ticket)
 		return e.cannotSave(s.spec.Driver)
 	}
 	if t == nil {
-		if t, err = e.takeSlot(ctx, s.spec.Client); err != nil {
+		if t, err = e.takeSlot(ctx, s.spec.Client, !s.restart); err != nil {
 			return err
 		}
 	}
@@ -265,10 +300,13 @@ func (e *Engine) restore(ctx context.Context, s *Sandbox, dir string, t *ticket)
 	return err
 }
 
-// takeSlot waits for a slot for a long-lived sandbox.
-func (e *Engine) takeSlot(ctx context.Context, c sandbar.Client) (*ticket, error) {
-	if err := e.rateLimiters.Load().allow(c); err != nil {
-		return nil, err
+// takeSlot waits for a slot for a long-lived sandbox. With rated it counts as a request of the
+// client.
+func (e *Engine) takeSlot(ctx context.Context, c sandbar.Client, rated bool) (*ticket, error) {
+	if rated {
+		if err := e.rateLimiters.Load().allow(c); err != nil {
+			return nil, err
+		}
 	}
 	e.mu.Lock()
 	t, _, err := e.enter(longLived, c, nil)
@@ -311,7 +349,7 @@ func (e *Engine) Fork(ctx context.Context, id sandbar.ID, n int) (forks []*Sandb
 	for range n {
 		s := e.newSandbox(sandbar.NewID(), source.spec)
 		s.spec.Name, s.env = "", source.env
-		if s.ticket, err = e.takeSlot(ctx, s.spec.Client); err != nil {
+		if s.ticket, err = e.takeSlot(ctx, s.spec.Client, true); err != nil {
 			return forks, err
 		}
 		forks = append(forks, s)

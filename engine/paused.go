@@ -23,7 +23,9 @@ type Paused struct {
 	Created time.Time
 	Since   time.Time // when it was paused
 	Size    int64     // space on disk, in bytes
-	Note    []byte    // of Pause
+	Note    []byte    // of Sandbox.SetNote
+	// Restart: Suspend has paused it, and the next process is to resume it.
+	Restart bool `json:",omitempty"`
 }
 
 // pausedFile is the description of a paused sandbox on disk.

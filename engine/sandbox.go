@@ -32,6 +32,7 @@ type Sandbox struct {
 	created time.Time
 	began   time.Time     // of its life in this process
 	lived   time.Duration // before it was paused
+	restart bool          // see Paused.Restart
 
 	ending chan struct{} // closed when the end begins
 	done   chan struct{} // closed when no program can run any more
@@ -42,6 +43,7 @@ type Sandbox struct {
 	pausing    bool   // it is being saved; calls are refused
 	paused     bool   // it has ended because it was paused
 	endReason  string // for messages: "was stopped"
+	note       []byte // see SetNote
 	lastUsed   time.Time
 	work       int                     // number of activities; the idle timeout applies at 0
 	cancellers map[*canceller]struct{} // of running programs

@@ -72,6 +72,9 @@ SIGTERM or SIGINT shuts the daemon down: it accepts nothing new, and running
 executions have shutdown_timeout to finish before they are cancelled. A second
 signal kills all programs and exits.
 
+With paused.on_shutdown the shutdown also pauses the sandboxes that their driver
+can save, and the next start resumes them.
+
 SIGHUP reloads the configuration, tokens included, without an effect on running
 sandboxes. The log names changed settings that need a restart. An invalid
 configuration changes nothing.
@@ -190,6 +193,7 @@ func (a *app) serve(cfg *config.Config, load func() (*config.Config, error)) err
 	if err != nil {
 		return errors.Join(err, server.StopAccepting(), e.Shutdown(context.Background()))
 	}
+	restart(api, log)
 	a.announce(token)
 	log.Info("listening", "address", server.URL(), "driver", caps.Name, "boundary", string(caps.Boundary), "version", thisBuild().Version)
 	p := &daemon{log: log, server: server, fathom: ws, api: api, e2b: foreign, iii: iiiListener, engine: e, signals: signals,
@@ -199,6 +203,18 @@ func (a *app) serve(cfg *config.Config, load func() (*config.Config, error)) err
 		p.reload.servers = append(p.reload.servers, iiiListener.http)
 	}
 	return p.run()
+}
+
+// restartTimeout bounds the resumption of sandboxes before the daemon accepts requests.
+const restartTimeout = time.Minute
+
+// restart resumes the sandboxes that an earlier daemon has paused when it shut down.
+func restart(api *control.Server, log *slog.Logger) {
+	ctx, cancel := context.WithTimeout(context.Background(), restartTimeout)
+	defer cancel()
+	if n := api.Restart(ctx); n > 0 {
+		log.Info("resumed the sandboxes of the daemon before", "count", n)
+	}
 }
 
 // openPausedDir opens the directory of paused sandboxes, and locks it for this process. dir is ""
@@ -386,7 +402,8 @@ wait:
 }
 
 // shutdown closes the listeners, drains the executions, and removes the sandboxes, all
-// within shutdown_timeout.
+// within shutdown_timeout. With paused.on_shutdown it pauses the sandboxes that it can save before
+// it removes the others; that has shutdown_timeout again.
 func (p *daemon) shutdown() error {
 	timeout := p.reload.current.ShutdownTimeout
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
@@ -401,6 +418,11 @@ func (p *daemon) shutdown() error {
 		servers.Go(func() { errs[4] = p.e2b.Shutdown(ctx) })
 	}
 	servers.Wait()
+	if p.reload.current.Paused.OnShutdown && p.secondSignal.Load() == 0 {
+		saving, cancel := context.WithTimeout(context.Background(), timeout)
+		p.engine.Suspend(saving)
+		cancel()
+	}
 	errs[5] = p.engine.Shutdown(ctx)
 	late := false
 	for i, err := range errs {

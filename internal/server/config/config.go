@@ -123,6 +123,7 @@ type PausedSandboxes struct {
 	Dir           string // "" unless set; see PausedDir
 	Max, MaxBytes int64
 	ClientShare   int64 // percent
+	OnShutdown    bool  // pause sandboxes instead of removing them
 }
 
 // PausedDir returns the directory of paused sandboxes, "" without a StateDir.
