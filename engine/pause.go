@@ -36,7 +36,11 @@ const (
 // Unsupported: the driver cannot. Exhausted: Config.MaxPaused, MaxPausedBytes or PausedShare is
 // reached, or the disk is full. Conflict: the sandbox is paused already, or is being stopped. The
 // end of ctx ends only the wait, with Canceled or Timeout.
-func (e *Engine) Pause(ctx context.Context, id sandbar.ID) error { return e.pause(ctx, id, false) }
+func (e *Engine) Pause(ctx context.Context, id sandbar.ID) error {
+	err := e.pause(ctx, id, false)
+	e.audit(Client(ctx), DidPause, id, outcomeOK, err)
+	return err
+}
 
 // pause implements Pause. restart is stored as Paused.Restart.
 func (e *Engine) pause(ctx context.Context, id sandbar.ID, restart bool) error {
@@ -44,18 +48,18 @@ func (e *Engine) pause(ctx context.Context, id sandbar.ID, restart bool) error {
 	if err != nil {
 		return err
 	}
-	space, release, err := e.paused.reserve(s.spec.Client.Name)
+	space, place, err := e.paused.reserve(s.spec.Client.Name)
 	if err != nil {
 		return err
 	}
 	if err := s.beginPause(); err != nil {
-		release()
+		place.leave()
 		return err
 	}
 	done := make(chan error, 1)
 	go func() {
-		err := s.pause(saver, space, restart)
-		release()
+		err := s.pause(saver, space, place, restart)
+		place.leave()
 		done <- err
 	}()
 	select {
@@ -151,10 +155,10 @@ func (s *Sandbox) beginPause() error {
 }
 
 // pause does the work of Pause after beginPause.
-func (s *Sandbox) pause(saver driver.Saver, space int64, restart bool) error {
+func (s *Sandbox) pause(saver driver.Saver, space int64, place *place, restart bool) error {
 	defer s.e.work.add(-1)
 	began := time.Now()
-	err := s.savePaused(saver, space, restart)
+	err := s.savePaused(saver, space, place, restart)
 	s.mu.Lock()
 	s.pausing = false
 	s.release()
@@ -173,7 +177,7 @@ func (s *Sandbox) pause(saver driver.Saver, space int64, restart bool) error {
 }
 
 // savePaused stores the sandbox as paused. The beginning of Shutdown stops it.
-func (s *Sandbox) savePaused(saver driver.Saver, space int64, restart bool) error {
+func (s *Sandbox) savePaused(saver driver.Saver, space int64, place *place, restart bool) error {
 	tmp, state, err := s.e.paused.begin(pausingPrefix)
 	if err != nil {
 		return err
@@ -190,7 +194,7 @@ func (s *Sandbox) savePaused(saver driver.Saver, space int64, restart bool) erro
 				return s.refusal()
 			}
 			err := s.e.paused.commit(tmp, pausedFile{Lived: s.lived + time.Since(s.began), Env: s.env,
-				Paused: Paused{ID: s.id, Spec: s.spec, Created: s.created, Since: time.Now(), Size: size, Note: s.note, Restart: restart}})
+				Paused: Paused{ID: s.id, Spec: s.spec, Created: s.created, Since: time.Now(), Size: size, Note: s.note, Restart: restart}}, place)
 			s.paused = err == nil
 			return err
 		}})
@@ -234,7 +238,8 @@ func (e *Engine) Paused() []Paused { return e.paused.list() }
 // sandbox with this id is paused. Conflict: it is being resumed or removed. Gone: its state is
 // damaged. Unsupported: this daemon or host cannot use its state. After an error it is still
 // paused.
-func (e *Engine) Resume(ctx context.Context, id sandbar.ID) (*Sandbox, error) {
+func (e *Engine) Resume(ctx context.Context, id sandbar.ID) (_ *Sandbox, err error) {
+	defer func() { e.audit(Client(ctx), DidResume, id, outcomeOK, err) }()
 	if e.find(id) != nil {
 		return nil, sandbar.Errorf(sandbar.Conflict, "sandbox %s is not paused", id)
 	}
@@ -304,7 +309,7 @@ func (e *Engine) restore(ctx context.Context, s *Sandbox, dir string, t *ticket)
 // client.
 func (e *Engine) takeSlot(ctx context.Context, c sandbar.Client, rated bool) (*ticket, error) {
 	if rated {
-		if err := e.rateLimiters.Load().allow(c); err != nil {
+		if err := e.allow(c); err != nil {
 			return nil, err
 		}
 	}
@@ -324,7 +329,19 @@ func (e *Engine) takeSlot(ctx context.Context, c sandbar.Client, rated bool) (*t
 // their output is dropped, and connections are closed. On an error there is no copy.
 //
 // Unsupported: the driver cannot. Exhausted, Timeout: there are not enough slots.
-func (e *Engine) Fork(ctx context.Context, id sandbar.ID, n int) (forks []*Sandbox, err error) {
+func (e *Engine) Fork(ctx context.Context, id sandbar.ID, n int) ([]*Sandbox, error) {
+	forks, err := e.fork(ctx, id, n)
+	for _, s := range forks {
+		e.audit(Client(ctx), DidFork, s.id, outcomeOK, nil)
+	}
+	if err != nil {
+		e.audit(Client(ctx), DidFork, id, outcomeOK, err)
+	}
+	return forks, err
+}
+
+// fork implements Fork.
+func (e *Engine) fork(ctx context.Context, id sandbar.ID, n int) (forks []*Sandbox, err error) {
 	if n < 1 || n > maxForks {
 		return nil, &sandbar.Error{Code: sandbar.Invalid, Field: "count", Message: "count: " + showNumber(int64(n)) + " is out of range; allowed: 1 to " + showNumber(int64(maxForks))}
 	}

@@ -28,6 +28,7 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/protocol/e2b"
 	"github.com/sandbar-dev/sandbar/internal/protocol/executor"
 	"github.com/sandbar-dev/sandbar/internal/protocol/fathom"
+	"github.com/sandbar-dev/sandbar/internal/server/audit"
 	"github.com/sandbar-dev/sandbar/internal/server/config"
 	"github.com/sandbar-dev/sandbar/internal/server/httpd"
 	"github.com/sandbar-dev/sandbar/internal/server/platform"
@@ -154,9 +155,14 @@ func (a *app) serve(cfg *config.Config, load func() (*config.Config, error)) err
 		return errors.Join(err, d.Close())
 	}
 	defer unlock()
+	auditor, closeAudit, err := openAudit(cfg, log)
+	if err != nil {
+		return errors.Join(err, d.Close())
+	}
+	defer closeAudit()
 	e, err := a.newEngine(cfg, d, log, func(c *engine.Config) {
 		c.PausedDir, c.MaxPaused, c.MaxPausedBytes, c.PausedShare = pausedDir, int(cfg.Paused.Max), cfg.Paused.MaxBytes, int(cfg.Paused.ClientShare)
-		c.Observe, c.Clients = metrics.Observe, clientLimits(cfg)
+		c.Observe, c.Audit, c.Clients = metrics.Observe, auditor, clientLimits(cfg)
 		c.CheckLanguages = true
 		c.Templates, c.ReadyMemory = templates(cfg, c.Languages, caps, iiiDriver.Caps()), cfg.TemplatesMemory
 		if cfg.III.Listen != "" && cfg.III.Sandboxes {
@@ -248,6 +254,22 @@ func openPausedDir(cfg *config.Config, ds platform.Drivers, log *slog.Logger) (d
 	}
 	log.Warn("sandboxes cannot be paused", "error", err)
 	return "", func() {}, nil
+}
+
+// openAudit opens the audit log. It is nil if none is set.
+func openAudit(cfg *config.Config, log *slog.Logger) (engine.Auditor, func(), error) {
+	if cfg.Audit.File == "" {
+		return nil, func() {}, nil
+	}
+	l, err := audit.Open(audit.Options{Path: cfg.Audit.File, MaxBytes: cfg.Audit.MaxSize, Keep: int(cfg.Audit.Keep), Logger: log})
+	if err != nil {
+		return nil, nil, err
+	}
+	return l, func() {
+		if err := l.Close(); err != nil {
+			log.Error("the audit log is not complete", "error", err)
+		}
+	}, nil
 }
 
 // checkNetwork returns Unsupported if fathom.network is set and the driver has no outbound network.

@@ -70,6 +70,7 @@ type Config struct {
 	Fathom   Fathom
 	Executor Executor
 	Log      Log
+	Audit    Audit
 
 	URL string // "" if not set; see DaemonURL
 
@@ -116,6 +117,13 @@ type Executor struct {
 	Heartbeat      time.Duration
 	StallTimeout   time.Duration
 	MaxConnections int64
+}
+
+// Audit is the settings of the audit log.
+type Audit struct {
+	File    string // "" for none
+	MaxSize int64  // bytes
+	Keep    int64
 }
 
 // PausedSandboxes is where paused sandboxes are kept, and how many.
