@@ -12,6 +12,7 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/driver"
 	"github.com/sandbar-dev/sandbar/engine"
 	"github.com/sandbar-dev/sandbar/internal/test/testenv"
 	"github.com/sandbar-dev/sandbar/internal/test/testenv/backend"
@@ -34,7 +35,12 @@ type rig struct {
 func newRig(t testing.TB, o Options) *rig {
 	t.Helper()
 	testenv.Need(t, testenv.Python)
-	e, err := engine.New(engine.Config{Driver: backends.New(t), AllowDegraded: true, PausedDir: t.TempDir()})
+	return newRigOf(t, backends.New(t), o)
+}
+
+func newRigOf(t testing.TB, d driver.Driver, o Options) *rig {
+	t.Helper()
+	e, err := engine.New(engine.Config{Driver: d, AllowDegraded: true, PausedDir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}

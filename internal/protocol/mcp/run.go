@@ -35,16 +35,16 @@ func (s *Server) limitsOf(timeout float64) (sandbar.Limits, error) {
 	}
 	// A number beyond that of a Duration is out of range for every operator.
 	if timeout < 0.001 || timeout > 1e9 || most.Timeout > 0 && timeout > most.Timeout.Seconds() {
-		return l, invalid("timeout", fmt.Sprintf("timeout is %g s, which is out of range", timeout), "allowed: 0.001 s"+upTo(most.Timeout))
+		return l, invalid("timeout", fmt.Sprintf("timeout is %g s, which is out of range", timeout), "allowed: 0.001 s or more"+upTo(most.Timeout))
 	}
 	l.Timeout = time.Duration(timeout * float64(time.Second))
 	return l, nil
 }
 
-// upTo describes the largest time limit.
+// upTo describes the largest time limit, if there is one.
 func upTo(most time.Duration) string {
 	if most <= 0 {
-		return " and more"
+		return ""
 	}
 	return ", at most " + most.String()
 }
