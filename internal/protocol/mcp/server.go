@@ -188,7 +188,7 @@ func (s *Server) begin(ctx context.Context, ss *sdk.ServerSession) (*session, co
 // the calls in progress have ended, or until ctx ends. It ends the session, but a read of in may
 // still be in progress when it returns.
 func (s *Server) Serve(ctx context.Context, in io.ReadCloser, out io.WriteCloser) error {
-	ss, err := s.sdk.Connect(context.WithoutCancel(ctx), &sdk.IOTransport{Reader: in, Writer: out, MaxLineLength: maxBody}, nil)
+	ss, err := s.sdk.Connect(context.WithoutCancel(ctx), patientTransport{&sdk.IOTransport{Reader: in, Writer: out, MaxLineLength: maxBody}}, nil)
 	if err != nil {
 		return err
 	}
