@@ -147,7 +147,8 @@ func (a *app) mcpPerSession(cfg *config.Config, out io.WriteCloser) error {
 	return errors.Join(err, p.close(), shutDown(e))
 }
 
-// maxMCPProcesses bounds the processes of "sandbar mcp" of one user that can save snapshots at once.
+// maxMCPProcesses bounds the processes of "sandbar mcp" with one state directory that can save
+// snapshots at once.
 const maxMCPProcesses = 256
 
 // sessionPausedDir returns a directory for the snapshots of this process, and a function that

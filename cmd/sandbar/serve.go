@@ -329,7 +329,8 @@ func controlOptions(cfg *config.Config, log *slog.Logger) control.Options {
 	}
 }
 
-// mcpOptions returns the options of the Model Context Protocol. The control API serves its previews.
+// mcpOptions returns the options of the Model Context Protocol. The control API serves its
+// previews.
 func mcpOptions(cfg *config.Config, api *control.Server, log *slog.Logger) mcp.Options {
 	return mcp.Options{Version: thisBuild().Version, IdleTimeout: cfg.IdleTimeout, StallTimeout: cfg.Executor.StallTimeout, Logger: log,
 		Preview: func(r *http.Request, id sandbar.ID, port int, public bool) (string, error) {
