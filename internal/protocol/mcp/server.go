@@ -48,8 +48,6 @@ type Options struct {
 	// Preview gives a port of a sandbox a URL. r is the request that began the session; without
 	// HTTP it is nil. Default: the tool expose_port is Unsupported.
 	Preview func(r *http.Request, id sandbar.ID, port int, public bool) (url string, err error)
-	// Extra, if set, adds tools that are not part of the product, for measurements.
-	Extra func(*sdk.Server)
 	// Logger receives structured logs. Default: discards.
 	Logger *slog.Logger
 }
@@ -101,9 +99,6 @@ func New(e *engine.Engine, o Options) *Server {
 	s.sdk.AddReceivingMiddleware(s.receive)
 	s.addTools()
 	s.addResources()
-	if s.options.Extra != nil {
-		s.options.Extra(s.sdk)
-	}
 	s.http = sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return s.sdk }, &sdk.StreamableHTTPOptions{
 		SessionTimeout:             max(s.options.IdleTimeout, 0),
 		MaxRequestBodyBytes:        maxBody,
