@@ -45,6 +45,15 @@ e2b_py="e2b==2.63.0 e2b-code-interpreter==2.11.5 anyio==4.16.0 attrs==26.1.0 bra
 	markdown-it-py==4.3.0 mdurl==0.1.2 opentelemetry-api==1.45.2 packaging==26.4
 	protobuf-py==0.6.0 protobuf-py-ext==0.6.0 pygments==2.21.0 pyqwest==0.12.0
 	python-dateutil==4.0.0 rich==15.0.0 typing-extensions==4.16.0 tzdata==2026.6 wcmatch==11.2"
+# The command line of the Model Context Protocol's inspector, and the protocol's SDKs.
+mcp_npm="@modelcontextprotocol/sdk@1.32.2 @modelcontextprotocol/inspector-cli@1.0.3"
+mcp_py="mcp==2.3.0 mcp-types==2.3.0 annotated-types==0.8.0 anyio==4.16.0 attrs==26.1.0
+	cffi==2.1.1 click==8.5.1 cryptography==50.0.2 h11==0.16.0 httpcore2==2.16.2 httpx2==2.16.2
+	idna==3.20 jsonschema==4.26.0 jsonschema-specifications==2025.9.1 opentelemetry-api==1.45.2
+	pycparser==3.12 pydantic==2.14.4 pydantic-core==2.50.5 pyjwt==2.15.1
+	python-multipart==0.0.34 referencing==0.37.0 rpds-py==2026.9.1 sse-starlette==3.7.0
+	starlette==1.10.0 truststore==0.10.5 typing-extensions==4.16.0 typing-inspection==0.4.5
+	uvicorn==0.54.0"
 runsc=v0.0.0-20260905035102-160fafc42237
 # Wheels that tests install from files in a sandbox, with the pip that installs them, or unpack.
 wheels="pip==26.3 numpy==2.4.6 pandas==3.1.1 python-dateutil==4.0.0 tzdata==2026.6
@@ -509,12 +518,18 @@ test)
 		npm_sdk NpmVite vite "vite@$vite"
 		# shellcheck disable=SC2086 # a list of words
 		npm_sdk NpmE2B e2b-npm $e2b_npm
+		# shellcheck disable=SC2086 # a list of words
+		npm_sdk NpmMCP mcp-npm $mcp_npm
+		# The inspector's command line reads its version from this file of the package around it.
+		npm_mcp=$cache/mcp-npm/node_modules/@modelcontextprotocol
+		[ ! -d "$npm_mcp" ] || cp "$npm_mcp/inspector-cli/package.json" "$npm_mcp/package.json"
 	else
 		lack Npm "there is no /usr/bin/node"
 		lack NpmWS "there is no /usr/bin/node"
 		lack NpmIII "there is no /usr/bin/node"
 		lack NpmVite "there is no /usr/bin/node"
 		lack NpmE2B "there is no /usr/bin/node"
+		lack NpmMCP "there is no /usr/bin/node"
 	fi
 	if there /usr/bin/python3; then
 		py_websockets
@@ -526,6 +541,8 @@ test)
 		py_sdk PyIPython ipython $ipython
 		# shellcheck disable=SC2086 # a list of words
 		py_sdk PyE2B e2b-py $e2b_py
+		# shellcheck disable=SC2086 # a list of words
+		py_sdk PyMCP mcp-py $mcp_py
 		py_wheels
 	else
 		lack PyWebsockets "there is no /usr/bin/python3"
@@ -533,6 +550,7 @@ test)
 		lack PyIII "there is no /usr/bin/python3"
 		lack PyIPython "there is no /usr/bin/python3"
 		lack PyE2B "there is no /usr/bin/python3"
+		lack PyMCP "there is no /usr/bin/python3"
 		lack PyWheels "there is no /usr/bin/python3"
 	fi
 	if there qemu-system-x86_64; then

@@ -28,6 +28,7 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/protocol/e2b"
 	"github.com/sandbar-dev/sandbar/internal/protocol/executor"
 	"github.com/sandbar-dev/sandbar/internal/protocol/fathom"
+	"github.com/sandbar-dev/sandbar/internal/protocol/mcp"
 	"github.com/sandbar-dev/sandbar/internal/server/audit"
 	"github.com/sandbar-dev/sandbar/internal/server/config"
 	"github.com/sandbar-dev/sandbar/internal/server/httpd"
@@ -51,7 +52,7 @@ func (a *app) serveCommand() *cobra.Command {
 		Short: "Run the daemon",
 		Long: `Run the daemon. It serves the Fathom protocol at /ws; long-lived sandboxes and
 their executors at /sandboxes, for "sandbar create", "sandbar exec" and the like;
-GET /health and GET /metrics.
+tools for agents at /mcp; GET /health and GET /metrics.
 
 Every request needs the token, as "Authorization: Bearer TOKEN". It comes from
 SANDBAR_TOKEN, --token-file or the configuration. Otherwise the daemon generates a
@@ -175,6 +176,7 @@ func (a *app) serve(cfg *config.Config, load func() (*config.Config, error)) err
 	metrics.Watch(e.Stats, e.Templates)
 	ws := fathom.New(e, fathomOptions(cfg, log))
 	api := control.New(e, controlOptions(cfg, log))
+	tools := mcp.New(e, mcpOptions(cfg, api, log))
 	hosts := []httpd.HostHandler{api}
 	var overlay httpd.Overlay
 	var foreign *e2b.Server
@@ -188,7 +190,7 @@ func (a *app) serve(cfg *config.Config, load func() (*config.Config, error)) err
 		AllowedHosts: cfg.AllowedHosts, AllowedOrigins: cfg.AllowedOrigins, MetricsOpen: cfg.MetricsOpen,
 		Version: thisBuild().Version, Load: e.Stats, Metrics: metrics,
 		Routes: map[string]http.Handler{"GET /ws": ws,
-			"/sandboxes": api, "/sandboxes/": api, "/koyeb-sandbox/": api, "/r/": api},
+			"/sandboxes": api, "/sandboxes/": api, "/koyeb-sandbox/": api, "/r/": api, mcp.Path: tools},
 		Hosts: hosts, Overlay: overlay,
 		Logger: log,
 	})
@@ -202,7 +204,7 @@ func (a *app) serve(cfg *config.Config, load func() (*config.Config, error)) err
 	restart(api, log)
 	a.announce(token)
 	log.Info("listening", "address", server.URL(), "driver", caps.Name, "boundary", string(caps.Boundary), "version", thisBuild().Version)
-	p := &daemon{log: log, server: server, fathom: ws, api: api, e2b: foreign, iii: iiiListener, engine: e, signals: signals,
+	p := &daemon{log: log, server: server, fathom: ws, api: api, mcp: tools, e2b: foreign, iii: iiiListener, engine: e, signals: signals,
 		hangups: hangups, reload: &reloader{app: a, started: cfg, current: cfg, load: load, level: level, log: log, engine: e}}
 	p.reload.servers = append(p.reload.servers, server)
 	if iiiListener != nil {
@@ -365,6 +367,16 @@ func controlOptions(cfg *config.Config, log *slog.Logger) control.Options {
 	}
 }
 
+// mcpOptions returns the options of the Model Context Protocol. The control API serves its
+// previews.
+func mcpOptions(cfg *config.Config, api *control.Server, log *slog.Logger) mcp.Options {
+	return mcp.Options{Version: thisBuild().Version, IdleTimeout: cfg.IdleTimeout, StallTimeout: cfg.Executor.StallTimeout, Logger: log,
+		Preview: func(r *http.Request, id sandbar.ID, port int, public bool) (string, error) {
+			p, err := api.Preview(r, id, port, public)
+			return p.URL, err
+		}}
+}
+
 // e2bOptions returns the options of the E2B protocol.
 func e2bOptions(cfg *config.Config, log *slog.Logger) e2b.Options {
 	return e2b.Options{Domain: strings.ToLower(strings.TrimSuffix(cfg.E2BDomain, ".")), MaxTimeout: cfg.MaxLifetime, MaxFile: cfg.MaxFile,
@@ -377,6 +389,7 @@ type daemon struct {
 	server       *httpd.Server
 	fathom       *fathom.Server
 	api          *control.Server
+	mcp          *mcp.Server
 	e2b          *e2b.Server // nil for none
 	iii          *iiiEngine  // nil for none
 	engine       *engine.Engine
@@ -430,12 +443,13 @@ func (p *daemon) shutdown() error {
 	timeout := p.reload.current.ShutdownTimeout
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
-	var errs [6]error
+	var errs [7]error
 	var servers sync.WaitGroup
 	servers.Go(func() { errs[0] = p.server.Shutdown(ctx) })
 	servers.Go(func() { errs[1] = p.fathom.Shutdown(ctx) })
 	servers.Go(func() { errs[2] = p.api.Shutdown(ctx) })
 	servers.Go(func() { errs[3] = p.iii.shutdown(ctx) })
+	servers.Go(func() { errs[5] = p.mcp.Shutdown(ctx) })
 	if p.e2b != nil {
 		servers.Go(func() { errs[4] = p.e2b.Shutdown(ctx) })
 	}
@@ -445,7 +459,7 @@ func (p *daemon) shutdown() error {
 		p.engine.Suspend(saving)
 		cancel()
 	}
-	errs[5] = p.engine.Shutdown(ctx)
+	errs[6] = p.engine.Shutdown(ctx)
 	late := false
 	for i, err := range errs {
 		if errors.Is(err, context.DeadlineExceeded) {
@@ -472,6 +486,7 @@ func (p *daemon) forceExit() {
 	cancel()
 	go p.fathom.Close()
 	go p.api.Close()
+	go p.mcp.Close()
 	if p.e2b != nil {
 		go p.e2b.Close()
 	}

@@ -238,7 +238,7 @@ func (e *entry) describePreview(r *http.Request, port int, a previewAccess) wire
 	return wire.Preview{Port: port, Public: a.public, URL: u.String()}
 }
 
-// addPreview makes a preview, or changes it. Its token stays the same.
+// addPreview serves a request for a preview.
 func (e *entry) addPreview(w http.ResponseWriter, r *http.Request) (wire.Preview, error) {
 	raw, err := readBody(w, r)
 	if err != nil {
@@ -248,7 +248,22 @@ func (e *entry) addPreview(w http.ResponseWriter, r *http.Request) (wire.Preview
 	if err := strictjson.Object(body, raw, strictjson.Value("port", "a whole number", &p.Port), strictjson.Truth("public", &p.Public)); err != nil {
 		return p, err
 	}
-	if _, err := ports.Parse(strconv.Itoa(p.Port)); err != nil {
+	return e.makePreview(r, p.Port, p.Public)
+}
+
+// Preview gives a port of a sandbox a URL, for other protocols of the daemon. r is a request of the
+// client, or one to the address that it reaches the daemon at. NotFound: there is no such sandbox.
+func (s *Server) Preview(r *http.Request, id sandbar.ID, port int, public bool) (wire.Preview, error) {
+	e, err := s.find(string(id))
+	if err != nil {
+		return wire.Preview{}, err
+	}
+	return e.makePreview(r, port, public)
+}
+
+// makePreview makes a preview, or changes it. Its token stays the same.
+func (e *entry) makePreview(r *http.Request, port int, public bool) (p wire.Preview, err error) {
+	if _, err := ports.Parse(strconv.Itoa(port)); err != nil {
 		return p, err
 	}
 	if local, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr); local != nil && local.Network() == "unix" {
@@ -257,18 +272,18 @@ func (e *entry) addPreview(w http.ResponseWriter, r *http.Request) (wire.Preview
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	a, known := e.previews[p.Port]
+	a, known := e.previews[port]
 	if !known && len(e.previews) >= maxPreviews {
 		return p, sandbar.Errorf(sandbar.Exhausted, "sandbox %s has %d previews, which is all that it may have", e.sandbox.ID(), maxPreviews)
 	}
-	if a.public = p.Public; a.token == "" {
+	if a.public = public; a.token == "" {
 		a.token = rand.Text()
 	}
 	if e.previews == nil {
 		e.previews = map[int]previewAccess{}
 	}
-	e.previews[p.Port] = a
-	return e.describePreview(r, p.Port, a), nil
+	e.previews[port] = a
+	return e.describePreview(r, port, a), nil
 }
 
 // removePreview makes a port private again. The token of its URL becomes invalid; connections in

@@ -19,12 +19,17 @@ var forbiddenWords = []struct {
 	{regexp.MustCompile(`(?i)\b(proxy|sum)\.gol` + `ang\.org|regis` + `try\.npmjs|\bpy` + `pi\.org|python` + `hosted\.org|\bdeb\.deb` + `ian\.org`), "the host of a package registry: tools must use their configured registry"},
 	{regexp.MustCompile(`\b(TO` + `DO|FIX` + `ME|X` + `XX)\b`), "a mark of unfinished work: finish it, or write an issue"},
 	{regexp.MustCompile(`\bspe` + `cs/[\w-]+\.md`), "a file that is not in the repository: cite docs/protocols.md"},
-	{regexp.MustCompile(`(?i)\b(clau` + `de|chat` + `gpt|anthro` + `pic|co` + `pilot)\b`), "the name of an unrelated product"},
+	{regexp.MustCompile(`(?i)\b(clau` + `de|chat` + `gpt|anthro` + `pic|co` + `pilot)\b`), unrelated},
 }
+
+const unrelated = "the name of an unrelated product"
 
 func TestForbiddenWords(t *testing.T) {
 	for name, text := range load(t).files {
 		for _, w := range forbiddenWords {
+			if name == "docs/mcp.md" && w.why == unrelated {
+				continue // agents that use the tools are not unrelated
+			}
 			for _, m := range w.pattern.FindAllString(string(text), -1) {
 				t.Errorf("%s: %q is %s", name, m, w.why)
 			}

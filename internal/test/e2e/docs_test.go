@@ -42,6 +42,7 @@ var pages = []page{
 	{"docs/fathom.md", []testenv.Requirement{testenv.Python, testenv.Curl, testenv.NpmWS, testenv.PyWebsockets}},
 	{"docs/iii-errors.md", nil},
 	{"docs/iii.md", []testenv.Requirement{testenv.NpmIII, testenv.PyIII}},
+	{"docs/mcp.md", []testenv.Requirement{testenv.Python, testenv.PyMCP}},
 	{"docs/packages.md", nil},
 	{"docs/previews.md", []testenv.Requirement{testenv.Python, testenv.Curl}},
 	{"docs/protocols.md", nil},
@@ -169,7 +170,7 @@ func (p page) run(t *testing.T, all []fencedBlock) {
 	}
 	s := newSession(t, dir, append(env, "HOME="+dir, "PATH="+filepath.Join(dir, "bin")+":/usr/local/bin:/usr/bin:/bin",
 		"NO_PROXY=*", "PYTHONDONTWRITEBYTECODE=1",
-		"PYTHONPATH="+strings.Join([]string{testenv.PythonPath(), testenv.KoyebPath(), testenv.PyIIIPath(), testenv.PyE2BPath()}, ":"),
+		"PYTHONPATH="+strings.Join([]string{testenv.PythonPath(), testenv.KoyebPath(), testenv.PyIIIPath(), testenv.PyE2BPath(), testenv.PyMCPPath()}, ":"),
 		"SANDBAR_STATE_DIR="+filepath.Join(dir, "state"), "SANDBAR_RUNTIME_DIR="+filepath.Join(dir, "run"),
 		"SANDBAR_LISTEN="+free["127.0.0.1:8080"], "SANDBAR_URL=http://"+free["127.0.0.1:8080"],
 		"PORT="+port(free["127.0.0.1:3030"]), "PROXY_PORT="+port(free["127.0.0.1:3031"])))

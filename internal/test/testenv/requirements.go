@@ -208,6 +208,11 @@ var (
 	NpmE2B = npmPackage("NpmE2B", "@e2b/code-interpreter", NpmE2BModules)
 	// PyE2B is Python and the packages e2b and e2b-code-interpreter below PyE2BPath.
 	PyE2B = pythonPackage("PyE2B", "e2b_code_interpreter", PyE2BPath)
+	// NpmMCP is Node and the npm packages @modelcontextprotocol/sdk and inspector-cli below
+	// NpmMCPModules.
+	NpmMCP = npmPackage("NpmMCP", "@modelcontextprotocol/inspector-cli", NpmMCPModules)
+	// PyMCP is Python and the package mcp below PyMCPPath.
+	PyMCP = pythonPackage("PyMCP", "mcp", PyMCPPath)
 	// PyWheels is Python and wheels of pip, numpy, pandas, matplotlib and their dependencies, in
 	// WheelsDir.
 	PyWheels = require("PyWheels", "run \"make tools\"", func() error {
@@ -264,6 +269,12 @@ func NpmE2BModules() string { return filepath.Join(Cache(), "e2b-npm", "node_mod
 
 // PyE2BPath is the PYTHONPATH of the E2B protocol's SDKs.
 func PyE2BPath() string { return filepath.Join(Cache(), "e2b-py") }
+
+// NpmMCPModules is the directory node_modules with the Model Context Protocol's SDK and inspector.
+func NpmMCPModules() string { return filepath.Join(Cache(), "mcp-npm", "node_modules") }
+
+// PyMCPPath is the PYTHONPATH of the Model Context Protocol's SDK.
+func PyMCPPath() string { return filepath.Join(Cache(), "mcp-py") }
 
 // WheelsDir is the directory of the wheels for /usr/bin/python3 that "make tools" fetches.
 func WheelsDir() string { return filepath.Join(Cache(), "wheels") }
