@@ -92,6 +92,11 @@ func start(program string) (_ *Service, err error) {
 	}
 }
 
+// Environ returns the variables by which a client finds the service.
+func (s *Service) Environ() []string {
+	return []string{"E2B_API_KEY=" + Key, "E2B_API_URL=" + s.URL, "E2B_SANDBOX_URL=" + s.URL}
+}
+
 // Sandboxes returns the ids of the sandboxes of the service.
 func (s *Service) Sandboxes() ([]string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
