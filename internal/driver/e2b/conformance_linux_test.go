@@ -3,7 +3,6 @@ package e2b
 import (
 	"testing"
 
-	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/driver"
 	"github.com/sandbar-dev/sandbar/driver/drivertest"
 	"github.com/sandbar-dev/sandbar/internal/test/testenv"
@@ -32,13 +31,4 @@ func TestConformance(t *testing.T) {
 		}
 	}
 	drivertest.Run(t, h)
-}
-
-func TestOne(t *testing.T) {
-	d := newDriver(t, serviceURL(t))
-	b, err := d.Create(t.Context(), sandbar.NewID(), spec())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer b.Destroy(t.Context())
 }

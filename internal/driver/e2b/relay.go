@@ -15,8 +15,8 @@ const (
 	maxQueue = 1 << 20
 	// maxInput is the most input of one request, in bytes.
 	maxInput = 512 << 10
-	// silence is the time without an event after which the connection counts as broken.
-	silence = 4 * keepalive * time.Second
+	// maxSilence is the time without an event after which the connection counts as broken.
+	maxSilence = 4 * keepalive * time.Second
 )
 
 // relay is the standard input and output of a process as a connection. Writes are collected while a
@@ -55,7 +55,7 @@ func (b *box) open(ctx context.Context, what, user string, c processConfig) (*re
 		return nil, err
 	}
 	stop() // a context that ends at this moment has ended the connection, which the caller finds
-	r.timer = time.AfterFunc(silence, func() { r.fail(errors.New("the service is silent")) })
+	r.timer = time.AfterFunc(b.silence, func() { r.fail(errors.New("the service is silent")) })
 	r.sender.Go(r.send)
 	return r, nil
 }
@@ -90,7 +90,7 @@ func (r *relay) Read(p []byte) (int, error) {
 			defer r.mu.Unlock()
 			return 0, r.err
 		}
-		r.timer.Reset(silence)
+		r.timer.Reset(r.stream.box.silence)
 		if e.Data != nil {
 			r.left = e.Data.Stdout
 			r.mu.Lock()

@@ -39,12 +39,13 @@ const (
 // service is an E2B service. Its errors are *sandbar.Error and do not contain the key.
 type service struct {
 	options
-	http *http.Client
+	http    *http.Client
+	silence time.Duration // maxSilence, except in tests
 }
 
 func newService(o options) *service {
 	dialer := &net.Dialer{Timeout: 10 * time.Second, KeepAlive: 15 * time.Second}
-	return &service{options: o, http: &http.Client{
+	return &service{options: o, silence: maxSilence, http: &http.Client{
 		Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, DialContext: dialer.DialContext, TLSHandshakeTimeout: 10 * time.Second,
 			ForceAttemptHTTP2: true, MaxIdleConnsPerHost: 64, IdleConnTimeout: 5 * time.Second, MaxResponseHeaderBytes: 64 << 10},
 		// a redirect would carry keys and tokens to another host
