@@ -18,8 +18,8 @@ import (
 const Name = "e2b"
 
 // Factory returns the driver's factory. program is the agent's executable, for Linux on the
-// architecture of the service's sandboxes. If it is nil, the agent is this process's own executable,
-// which must be a static Linux program that calls agent.Main when agent.IsAgent.
+// architecture of the service's sandboxes. If it is nil, the agent is this process's own
+// executable, which must be a static Linux program that calls agent.Main when agent.IsAgent.
 func Factory(program []byte) driver.Factory {
 	return driver.Factory{
 		Name:    Name,
@@ -59,8 +59,8 @@ const (
 	setupBound = 3 * time.Minute
 )
 
-// New checks that the service answers and accepts the key. Invalid: an option is wrong. Unsupported,
-// with a fix: the service cannot be used.
+// New checks that the service answers and accepts the key. Invalid: an option is wrong.
+// Unsupported, with a fix: the service cannot be used.
 func New(h driver.Host, program []byte) (*Driver, error) {
 	o, err := parseOptions(h.Options)
 	if err != nil {
@@ -123,8 +123,8 @@ func (d *Driver) Caps() driver.Caps {
 	return c
 }
 
-// Close ends the driver. All sandboxes must be destroyed. Collect finds what it cannot remove because
-// the service does not answer.
+// Close ends the driver. All sandboxes must be destroyed. Collect finds what it cannot remove
+// because the service does not answer.
 func (d *Driver) Close() error {
 	if !d.registry.Shut() {
 		return nil
@@ -138,9 +138,9 @@ func (d *Driver) Close() error {
 	return nil
 }
 
-// Create creates a sandbox. Unsupported: a limit cannot be enforced, or the template cannot be used.
-// NotFound: there is no such template. Exhausted: the service's rate or number of sandboxes is
-// reached. Unavailable: the service cannot be reached or does not answer in time.
+// Create creates a sandbox. Unsupported: a limit cannot be enforced, or the template cannot be
+// used. NotFound: there is no such template. Exhausted: the service's rate or number of sandboxes
+// is reached. Unavailable: the service cannot be reached or does not answer in time.
 func (d *Driver) Create(ctx context.Context, id sandbar.ID, s sandbar.Spec) (driver.Sandbox, error) {
 	if _, err := sandbar.ParseID(string(id)); err != nil {
 		return nil, err

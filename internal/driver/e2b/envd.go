@@ -22,8 +22,8 @@ const (
 	keepalive = 10
 	// maxMessage bounds a message of a stream, in bytes.
 	maxMessage = 8 << 20
-	// flagEnd is the flag of the last envelope of a stream, headLen the length of an envelope's head:
-	// flags, and the length of the message.
+	// flagEnd is the flag of the last envelope of a stream, headLen the length of an envelope's
+	// head: flags, and the length of the message.
 	flagEnd = 2
 	headLen = 5
 )

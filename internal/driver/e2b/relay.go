@@ -42,7 +42,8 @@ type relay struct {
 	said     []byte        // the first bytes of standard error
 }
 
-// open starts a process whose standard input and output are a connection. ctx bounds the start only.
+// open starts a process whose standard input and output are a connection. ctx bounds the start
+// only.
 func (b *box) open(ctx context.Context, what, user string, c processConfig) (*relay, error) {
 	r := &relay{changed: make(chan struct{})}
 	r.ctx, r.cancel = context.WithCancel(context.WithoutCancel(ctx))
@@ -186,8 +187,8 @@ func (r *relay) SetDeadline(t time.Time) error {
 	return errors.Join(r.SetReadDeadline(t), r.SetWriteDeadline(t))
 }
 
-// SetReadDeadline implements net.Conn. A deadline that has passed ends the connection; others have no
-// effect, because the connection has a bound of its own for silence.
+// SetReadDeadline implements net.Conn. A deadline that has passed ends the connection; others have
+// no effect, because the connection has a bound of its own for silence.
 func (r *relay) SetReadDeadline(t time.Time) error {
 	if !t.IsZero() && !time.Now().Before(t) {
 		r.fail(os.ErrDeadlineExceeded)

@@ -130,8 +130,8 @@ func (s *service) attempt(ctx context.Context, q request) ([]byte, *failure) {
 	return b, nil
 }
 
-// send sends a request once and returns an answer with a status of 200 to 299, whose body the caller
-// must close. caller is the context without the bound of the attempt.
+// send sends a request once and returns an answer with a status of 200 to 299, whose body the
+// caller must close. caller is the context without the bound of the attempt.
 func (s *service) send(caller, ctx context.Context, q request) (*http.Response, *failure) {
 	r, err := http.NewRequestWithContext(ctx, q.method, q.url, bytes.NewReader(q.body))
 	if err != nil {

@@ -29,8 +29,8 @@ const (
 	cleanSweeps = 3
 )
 
-// New returns a Sweeper. sweep removes what belongs to no known sandbox, and returns how much it has
-// found.
+// New returns a Sweeper. sweep removes what belongs to no known sandbox, and returns how much it
+// has found.
 func New(sweep func(context.Context) (int, error)) *Sweeper {
 	s := &Sweeper{sweep: sweep}
 	s.ctx, s.stop = context.WithCancel(context.Background())

@@ -8,8 +8,8 @@ import (
 )
 
 // Owner returns a new label for resources on another machine or engine: the scope of this process,
-// the process, and a random number for the driver within it. Processes in the same scope can tell by
-// it whether that process is alive.
+// the process, and a random number for the driver within it. Processes in the same scope can tell
+// by it whether that process is alive.
 func Owner() string {
 	var b [8]byte
 	rand.Read(b[:])
