@@ -124,14 +124,13 @@ func (b *resources) extend() {
 
 // startAgent starts the agent, and makes it confine itself and its programs.
 func (b *resources) startAgent(ctx context.Context, s sandbar.Spec, t template, file string) (*client.Sandbox, error) {
-	limits, err := policy.Rlimits(s.Limits, policy.RlimitOptions{Enforced: b.d.caps.Enforced, Ceiling: t.ceiling})
+	setup, err := b.d.setup(s, t, file)
 	if err != nil {
 		return nil, err
 	}
 	bounded, cancel := context.WithTimeout(ctx, helloBound)
 	defer cancel()
-	uid, gid := strconv.FormatUint(uint64(t.uid), 10), strconv.FormatUint(uint64(t.gid), 10)
-	b.relay, err = b.box.open(bounded, "starting the agent", root, processConfig{Cmd: "/bin/sh", Args: []string{"-c", startScript, "sh", file, sandbar.DefaultDir, uid + ":" + gid}, Envs: agentEnv(), Cwd: "/"})
+	b.relay, err = b.box.open(bounded, "starting the agent", root, processConfig{Cmd: "/bin/sh", Args: startArgs(t, file), Envs: agentEnv(), Cwd: "/"})
 	if err != nil {
 		return nil, err
 	}
@@ -139,17 +138,29 @@ func (b *resources) startAgent(ctx context.Context, s sandbar.Spec, t template, 
 	if err != nil {
 		return nil, b.agentError(ctx, err)
 	}
-	_, _, err = sb.Setup(bounded, &wire.Setup{
-		Prebuilt: true, Dir: sandbar.DefaultDir, UID: t.uid, GID: t.gid, Remove: []string{file, path.Dir(file)},
-		TagResource: uint32(policy.TagRSS), Seccomp: b.d.filters.all, ProgramSeccomp: b.d.filters.programs, Landlock: policy.RootLandlock(),
-		Env: environment(t.env, s.Env), Rlimits: limits,
-	})
-	if err != nil {
+	if _, _, err = sb.Setup(bounded, setup); err != nil {
 		_ = b.relay.Close()
 		<-sb.Dead() // the reader goroutine has ended
 		return nil, b.agentError(ctx, err)
 	}
 	return sb, nil
+}
+
+// setup returns the plan of a sandbox, whose agent is in a file. RLIMIT_RSS is the process tag,
+// because a Sandbar as the service uses RLIMIT_LOCKS for its own.
+func (d *Driver) setup(s sandbar.Spec, t template, file string) (*wire.Setup, error) {
+	limits, err := policy.Rlimits(s.Limits, policy.RlimitOptions{Enforced: d.caps.Enforced, Ceiling: t.ceiling})
+	return &wire.Setup{
+		Prebuilt: true, Dir: sandbar.DefaultDir, UID: t.uid, GID: t.gid, Remove: []string{file, path.Dir(file)},
+		TagResource: uint32(policy.TagRSS), Seccomp: d.filters.all, ProgramSeccomp: d.filters.programs, Landlock: policy.RootLandlock(),
+		Env: environment(t.env, s.Env), Rlimits: limits,
+	}, err
+}
+
+// startArgs returns the arguments of the shell that starts the agent in a file.
+func startArgs(t template, file string) []string {
+	owner := strconv.FormatUint(uint64(t.uid), 10) + ":" + strconv.FormatUint(uint64(t.gid), 10)
+	return []string{"-c", startScript, "sh", file, sandbar.DefaultDir, owner}
 }
 
 // startScript starts the agent $1 with the working directory $2, which is of the user $3.
