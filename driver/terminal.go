@@ -9,5 +9,5 @@ func RefuseTerminal(driver string, c sandbar.Cmd) error {
 	}
 	return &sandbar.Error{Code: sandbar.Unsupported, Field: "terminal",
 		Message: "the driver " + sandbar.Quote(driver, 40) + " has no terminals",
-		Fix:     "run the program without a terminal, or use another driver: native, oci, docker, v86 or vm"}
+		Fix:     "run the program without a terminal, or use another driver: native, oci, docker, e2b, v86 or vm"}
 }

@@ -16,7 +16,7 @@
 // Options.Environ holds the same settings as for the command line: all SANDBAR_
 // variables (docs/configuration.md) and those of the execution abstraction:
 //
-//	SANDBOX_TYPE                     auto (default) or native, local, docker, gvisor, oci, wasm
+//	SANDBOX_TYPE                     auto (default) or native, local, docker, e2b, gvisor, oci, wasm
 //	SANDBOX_TIMEOUT_SEC              seconds, overrides the request; unset: 30 if that has no limit
 //	SANDBOX_MAX_OUTPUT_KB            KiB kept of each of stdout and stderr; 10; 0 keeps all
 //	SANDBOX_SUPPORTED_LANGUAGES      the allowed languages; all
@@ -26,6 +26,8 @@
 //	                                 artifacts/executions; never
 //	DOCKER_IMAGE, DOCKER_NETWORK_ENABLED, DOCKER_CPU_LIMIT, DOCKER_MEMORY_LIMIT, DOCKER_PULL
 //	                                 for the driver docker
+//	E2B_API_KEY, E2B_DOMAIN, E2B_API_URL, E2B_SANDBOX_URL
+//	                                 for the driver e2b
 //
 // "auto" selects the strongest boundary that needs no set-up, and fails if there is
 // none. If the variable names a driver that does not work, Open returns an error.

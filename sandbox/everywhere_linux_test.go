@@ -15,11 +15,15 @@ import (
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/internal/test/testenv"
 	"github.com/sandbar-dev/sandbar/internal/test/testenv/dockerd"
+	"github.com/sandbar-dev/sandbar/internal/test/testenv/e2bservice"
 	"github.com/sandbar-dev/sandbar/sandbox"
 )
 
 // shared is the Docker daemon of these tests, started on first use.
 var shared dockerd.Shared
+
+// services is the E2B service of these tests, started on first use.
+var services e2bservice.Shared
 
 // Drivers start the test binary as their helper processes.
 func TestMain(m *testing.M) {
@@ -27,6 +31,10 @@ func TestMain(m *testing.M) {
 	code := m.Run()
 	if err := shared.Stop(); err != nil {
 		fmt.Fprintln(os.Stderr, "the engine could not be stopped:", err)
+		code = 1
+	}
+	if err := services.Stop(); err != nil {
+		fmt.Fprintln(os.Stderr, "the E2B service could not be stopped:", err)
 		code = 1
 	}
 	if err := goleak.Find(); code == 0 && err != nil {
@@ -52,6 +60,7 @@ func backends() []backend {
 		{"docker", []testenv.Requirement{testenv.Linux, testenv.Docker, testenv.DebianImage}, func(t testing.TB) []string {
 			return []string{"SANDBAR_DRIVERS={docker: {host: " + shared.Engine(t).Host() + "}}", "DOCKER_IMAGE=" + dockerd.Image}
 		}},
+		{"e2b", append(e2bservice.Needs(), testenv.Python), func(t testing.TB) []string { return services.Service(t).Environ() }},
 		{"oci", []testenv.Requirement{testenv.Linux, testenv.UserNS, testenv.Python, testenv.Runc}, func(testing.TB) []string {
 			return []string{"SANDBAR_DRIVERS={oci: {runtime: runc}}"}
 		}},
@@ -263,7 +272,7 @@ func TestNeverElsewhere(t *testing.T) {
 		says string
 	}{
 		"unknown":    {[]string{"SANDBOX_TYPE=bwrap"}, sandbar.Invalid, "bwrap"},
-		"e2b":        {[]string{"SANDBOX_TYPE=e2b"}, sandbar.Invalid, "not part of this build"},
+		"e2b":        {[]string{"SANDBOX_TYPE=e2b"}, sandbar.Unsupported, "set E2B_API_KEY"},
 		"two names":  {[]string{"SANDBOX_TYPE=local", "SANDBAR_DRIVER=native"}, sandbar.Invalid, "both set"},
 		"no runsc":   {[]string{"SANDBOX_TYPE=gvisor", "SANDBAR_DRIVERS={gvisor: {runtime: /none/runsc}}"}, sandbar.Unsupported, asRoot("not on this host")},
 		"not gvisor": {[]string{"SANDBOX_TYPE=gvisor", "SANDBAR_DRIVERS={gvisor: {runtime: /bin/true}}"}, sandbar.Unsupported, asRoot("is not supported by this driver")},

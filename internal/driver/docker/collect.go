@@ -41,7 +41,7 @@ func (d *Driver) Collect(ctx context.Context, remove bool) ([]driver.Leftover, e
 		return found, err
 	}
 	for _, v := range volumes {
-		if !ownerDead(v.Labels[labelOwner], daemonid.Scope(), daemonid.Alive) {
+		if !daemonid.OwnerDead(v.Labels[labelOwner], daemonid.Scope(), daemonid.Alive) {
 			continue
 		}
 		l := driver.Leftover{Kind: "volume", Name: v.Name}
@@ -55,16 +55,9 @@ func (d *Driver) Collect(ctx context.Context, remove bool) ([]driver.Leftover, e
 
 // leftOver reports whether no daemon uses a container any more.
 func leftOver(c container.Summary, here string, alive func(string) bool, now time.Time) bool {
-	if ownerDead(c.Labels[labelOwner], here, alive) {
+	if daemonid.OwnerDead(c.Labels[labelOwner], here, alive) {
 		return true
 	}
 	place, _, _ := strings.Cut(c.Labels[labelOwner], "/")
 	return (here == "" || place != here) && c.State == container.StateCreated && now.Sub(time.Unix(c.Created, 0)) > neverStarted
-}
-
-// ownerDead reports whether an owner is known to be dead. here is the scope in which this process
-// can tell (daemonid.Scope).
-func ownerDead(label, here string, alive func(string) bool) bool {
-	parts := strings.Split(label, "/")
-	return len(parts) == 3 && here != "" && parts[0] == here && !alive(parts[1])
 }

@@ -2,11 +2,8 @@ package docker
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"log/slog"
 	"os"
-	"runtime"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -15,6 +12,8 @@ import (
 
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/driver"
+	"github.com/sandbar-dev/sandbar/internal/agent/client"
+	"github.com/sandbar-dev/sandbar/internal/driver/sweep"
 	"github.com/sandbar-dev/sandbar/internal/linux/daemonid"
 	"github.com/sandbar-dev/sandbar/internal/linux/policy"
 )
@@ -54,7 +53,7 @@ type Driver struct {
 	importing, filling chan struct{}
 	filled             atomic.Bool // the agent is in its volume
 	begun              atomic.Bool // that volume may exist
-	sweeper            *sweeper
+	sweeper            *sweep.Sweeper
 	oom                *oomWatch
 	registry           driver.Registry // of ids of sandboxes, and of what else is not left over
 }
@@ -83,7 +82,7 @@ func New(h driver.Host, program []byte) (*Driver, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &Driver{log: h.Logger, opt: opt, mitigate: !h.Speculation, engine: &engine{api: api, at: at}, owner: ownerLabel(), program: program, images: h.Images,
+	d := &Driver{log: h.Logger, opt: opt, mitigate: !h.Speculation, engine: &engine{api: api, at: at}, owner: daemonid.Owner(), program: program, images: h.Images,
 		importing: make(chan struct{}, 1), filling: make(chan struct{}, 1)}
 	if d.log == nil {
 		d.log = slog.New(slog.DiscardHandler)
@@ -92,7 +91,7 @@ func New(h driver.Host, program []byte) (*Driver, error) {
 		_ = api.Close() // it has only idle connections
 		return nil, err
 	}
-	d.sweeper = newSweeper(d.sweep)
+	d.sweeper = sweep.New(d.sweep)
 	d.oom = newOOMWatch(d.engine, d.owner)
 	return d, nil
 }
@@ -114,7 +113,7 @@ func (d *Driver) probe() error {
 		return err
 	}
 	if d.program == nil {
-		if d.program, err = ownProgram(arch); err != nil {
+		if d.program, err = client.OwnProgram(arch); err != nil {
 			return err
 		}
 	}
@@ -168,40 +167,11 @@ func goArch(name string) (string, error) {
 		Fix: "use an engine on a supported processor"}
 }
 
-// ownProgram returns this process's own executable, to be the agent on a machine of the same
-// architecture.
-func ownProgram(arch string) ([]byte, error) {
-	if runtime.GOOS != "linux" || runtime.GOARCH != arch {
-		return nil, &sandbar.Error{Code: sandbar.Unsupported, Message: "this build has no embedded agent for Linux on " + arch,
-			Fix: "use a build with an embedded agent (make build)"}
-	}
-	path, err := os.Executable()
-	if err == nil {
-		var b []byte
-		if b, err = os.ReadFile(path); err == nil {
-			return b, nil
-		}
-	}
-	return nil, sandbar.Errorf(sandbar.Internal, "reading this process's program: %w", err)
-}
-
 // isLocal reports whether an engine's containers are processes of this machine, as far as this
 // process can tell. Users of the result verify it again (see usage).
 func isLocal(at endpoint, info system.Info) bool {
 	name, err := os.Hostname()
 	return err == nil && strings.HasPrefix(at.host, "unix://") && info.Name == name && info.KernelVersion == kernelRelease()
-}
-
-// ownerLabel identifies a driver: the scope of its process, the process, and the driver within it.
-// Processes in the same scope can tell by it whether that process is alive.
-func ownerLabel() string {
-	var b [8]byte
-	rand.Read(b[:])
-	here, name := daemonid.Scope(), daemonid.ForPID(os.Getpid())
-	if here == "" || name == "" {
-		here, name = "?", "?"
-	}
-	return here + "/" + name + "/" + hex.EncodeToString(b[:])
 }
 
 // noteImage warns the operator if the default image is missing.
@@ -232,7 +202,7 @@ func (d *Driver) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), closeBound)
 	defer cancel()
 	var err error
-	if d.sweeper.close(ctx) {
+	if d.sweeper.Close(ctx) {
 		err = sandbar.Errorf(sandbar.Unavailable, "the Docker Engine at %s does not answer; containers of failed creations may stay there until the next start", sandbar.Quote(d.engine.at.host, 200))
 	}
 	d.oom.close()

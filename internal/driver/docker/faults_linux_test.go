@@ -284,7 +284,7 @@ func TestSweeperFindsWhatComesLate(t *testing.T) {
 		t.Fatal(err)
 	}
 	answered := make(chan struct{})
-	d.sweeper.expect(answered)
+	d.sweeper.Expect(answered)
 	if _, err := d.engine.create(t.Context(), p.container); err != nil {
 		t.Fatal(err)
 	}
@@ -294,9 +294,7 @@ func TestSweeperFindsWhatComesLate(t *testing.T) {
 	close(answered)
 	empty(t, e)
 	eventually(t, "nothing is owed any more", func() bool {
-		d.sweeper.mu.Lock()
-		defer d.sweeper.mu.Unlock()
-		return d.sweeper.owed == 0
+		return !d.sweeper.Owes()
 	})
 }
 

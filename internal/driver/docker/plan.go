@@ -37,7 +37,7 @@ const (
 
 // The labels of containers and volumes.
 const (
-	labelOwner   = "dev.sandbar.owner"   // the driver that created it, see ownerLabel
+	labelOwner   = "dev.sandbar.owner"   // the driver that created it, see daemonid.Owner
 	labelSandbox = "dev.sandbar.sandbox" // the sandbox's id
 )
 

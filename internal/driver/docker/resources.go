@@ -129,7 +129,7 @@ func (b *resources) undo(ctx context.Context) {
 	if b.asked != nil {
 		if err := b.removeNow(context.WithoutCancel(ctx)); err != nil {
 			b.d.log.Warn("a container that failed could not be removed yet", "sandbox", b.id, "error", err)
-			b.d.sweeper.expect(b.asked)
+			b.d.sweeper.Expect(b.asked)
 		}
 	}
 	b.release()

@@ -71,7 +71,7 @@ func (d *Driver) sendAgent(ctx context.Context, i image) (err error) {
 			Mounts: []mount.Mount{{Type: mount.TypeVolume, Source: name, Target: agentDir, VolumeOptions: &mount.VolumeOptions{NoCopy: true}}}}})
 	defer func() {
 		if rerr := d.engine.remove(ctx, name); rerr != nil {
-			d.sweeper.expect(answered)
+			d.sweeper.Expect(answered)
 			if err == nil {
 				err = rerr
 			}

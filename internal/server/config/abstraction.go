@@ -39,23 +39,29 @@ func abstractionVariables() []variable {
 	}
 }
 
-// dockerVariable is a Docker variable of the abstraction, and the option of the driver docker that
-// it sets.
-type dockerVariable struct {
-	name, option string
-	read         func(string) (string, error)
-	allowed      string
+// driverVariable is a variable of another project, and the option of a driver that it sets.
+type driverVariable struct {
+	name, driver, option string
+	read                 func(string) (string, error)
+	allowed              string
 }
 
-const dockerDriver = "docker"
+const (
+	dockerDriver = "docker"
+	e2bDriver    = "e2b"
+)
 
-func dockerVariables() []dockerVariable {
-	return []dockerVariable{
-		{"DOCKER_IMAGE", "image", trim, "the name of an image"},
-		{dockerNetwork, "network", bridge, "true or false"},
-		{"DOCKER_CPU_LIMIT", "cpus", processors, "a number of processors, such as 0.5"},
-		{"DOCKER_MEMORY_LIMIT", "memory", memory, "a size, such as 256m"},
-		{"DOCKER_PULL", "pull", lower, "missing or never"},
+func driverVariables() []driverVariable {
+	return []driverVariable{
+		{"DOCKER_IMAGE", dockerDriver, "image", trim, "the name of an image"},
+		{dockerNetwork, dockerDriver, "network", bridge, "true or false"},
+		{"DOCKER_CPU_LIMIT", dockerDriver, "cpus", processors, "a number of processors, such as 0.5"},
+		{"DOCKER_MEMORY_LIMIT", dockerDriver, "memory", memory, "a size, such as 256m"},
+		{"DOCKER_PULL", dockerDriver, "pull", lower, "missing or never"},
+		{"E2B_API_KEY", e2bDriver, "api_key", trim, "a key of the service"},
+		{"E2B_DOMAIN", e2bDriver, "domain", trim, "a host name"},
+		{"E2B_API_URL", e2bDriver, "api_url", trim, "a URL"},
+		{"E2B_SANDBOX_URL", e2bDriver, "sandbox_url", trim, "a URL"},
 	}
 }
 
@@ -89,34 +95,32 @@ func (l *loader) abstraction(vars map[string]string, drivers []Driver) {
 		}
 		l.config.origins[v.path] = v.name
 	}
-	if slices.ContainsFunc(drivers, func(d Driver) bool { return d.Name == dockerDriver }) {
-		l.docker(vars)
-	}
+	l.driverOptions(vars, drivers)
 }
 
-// docker applies the Docker variables. A build without the driver docker ignores them.
-func (l *loader) docker(vars map[string]string) {
-	for _, v := range dockerVariables() {
+// driverOptions applies the variables of options. A build without the driver ignores them.
+func (l *loader) driverOptions(vars map[string]string, drivers []Driver) {
+	for _, v := range driverVariables() {
 		text, ok := given(vars, v.name)
-		if !ok {
+		if !ok || !slices.ContainsFunc(drivers, func(d Driver) bool { return d.Name == v.driver }) {
 			continue
 		}
 		value, err := v.read(text)
 		if err != nil {
-			l.fail(field{path: "drivers.docker." + v.option, allowed: v.allowed}.invalid(v.name, sandbar.Quote(text, 60), err))
+			l.fail(field{path: "drivers." + v.driver + "." + v.option, allowed: v.allowed}.invalid(v.name, sandbar.Quote(text, 60), err))
 			continue
 		}
-		options := l.config.Drivers[dockerDriver]
+		options := l.config.Drivers[v.driver]
 		if _, both := options[v.option]; both && l.config.origins["drivers"] == envPrefix+"DRIVERS" {
-			l.contradiction("drivers", envPrefix+"DRIVERS and "+v.name+" both set the option "+v.option+" of the driver docker", "set one of them")
+			l.contradiction("drivers", envPrefix+"DRIVERS and "+v.name+" both set the option "+v.option+" of the driver "+v.driver, "set one of them")
 			continue
 		}
 		if options == nil {
 			options = map[string]string{}
-			l.config.Drivers[dockerDriver] = options
+			l.config.Drivers[v.driver] = options
 		}
 		options[v.option] = value
-		l.config.origins["drivers.docker."+v.option] = v.name
+		l.config.origins["drivers."+v.driver+"."+v.option] = v.name
 	}
 }
 

@@ -11,9 +11,10 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// abstractionDrivers are drivers of a build that has Docker.
+// abstractionDrivers are drivers of a build that has docker and e2b.
 var abstractionDrivers = append(slices.Clone(testDrivers), Driver{Name: "docker", Options: map[string]string{
-	"image": "i", "network": "n", "cpus": "c", "memory": "m", "pull": "p"}})
+	"image": "i", "network": "n", "cpus": "c", "memory": "m", "pull": "p"}}, Driver{Name: "e2b", Options: map[string]string{
+	"api_key": "k", "domain": "d", "api_url": "a", "sandbox_url": "s"}})
 
 // Every variable of the execution abstraction, its forms, and the settings that it changes.
 func TestAbstractionVariables(t *testing.T) {
@@ -52,11 +53,13 @@ func TestAbstractionVariables(t *testing.T) {
 		"docker chosen, by the operator":  {[]string{"SANDBAR_DRIVER=docker"}, func(c *Config) any { return c.Limits.Default.CPUs }, float64(sandbar.Unlimited)},
 		"docker chosen, less is allowed":  {[]string{"SANDBOX_TYPE=docker", "SANDBAR_LIMITS_MAX_CPUS=0.25"}, func(c *Config) any { return c.Limits.Default.CPUs }, float64(sandbar.Unlimited)},
 		"docker, pull":                    {[]string{"DOCKER_PULL=Missing"}, dockerOptions, map[string]string{"pull": "missing"}},
-		"docker, empty":                   {[]string{"DOCKER_IMAGE=", "DOCKER_CPU_LIMIT= "}, dockerOptions, map[string]string(nil)},
-		"docker, over the file":           {[]string{"DOCKER_IMAGE=mine"}, dockerOptions, map[string]string{"image": "mine"}},
-		"what is not of Sandbar":          {[]string{"SANDBOX_SECRET=x", "SANDBOX_TYPES=x", "DOCKER_HOST=x"}, func(c *Config) any { return c.Driver }, "auto"},
-		"the file is overruled":           {[]string{"SANDBOX_TIMEOUT_SEC=7"}, func(c *Config) any { return c.Limits.Default.Timeout }, 7 * time.Second},
-		"allowed drivers, a list":         {[]string{"SANDBAR_ALLOWED_DRIVERS=local,docker"}, func(c *Config) any { return c.AllowedDrivers }, []string{"local", "docker"}},
+		"e2b": {[]string{"E2B_API_KEY=k", "E2B_DOMAIN=e.example", "E2B_API_URL=https://a.example", "E2B_SANDBOX_URL=https://s.example"}, func(c *Config) any { return c.Drivers["e2b"] },
+			map[string]string{"api_key": "k", "domain": "e.example", "api_url": "https://a.example", "sandbox_url": "https://s.example"}},
+		"docker, empty":           {[]string{"DOCKER_IMAGE=", "DOCKER_CPU_LIMIT= "}, dockerOptions, map[string]string(nil)},
+		"docker, over the file":   {[]string{"DOCKER_IMAGE=mine"}, dockerOptions, map[string]string{"image": "mine"}},
+		"what is not of Sandbar":  {[]string{"SANDBOX_SECRET=x", "SANDBOX_TYPES=x", "DOCKER_HOST=x"}, func(c *Config) any { return c.Driver }, "auto"},
+		"the file is overruled":   {[]string{"SANDBOX_TIMEOUT_SEC=7"}, func(c *Config) any { return c.Limits.Default.Timeout }, 7 * time.Second},
+		"allowed drivers, a list": {[]string{"SANDBAR_ALLOWED_DRIVERS=local,docker"}, func(c *Config) any { return c.AllowedDrivers }, []string{"local", "docker"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			file := ""

@@ -43,14 +43,14 @@ func NewEngine(cfg *config.Config, ds Drivers, log *slog.Logger, adjust func(*en
 	return e, nil
 }
 
-// enforceableDefaults returns the default limits. For a driver without a boundary it drops the
-// built-in defaults of memory and processes that the driver cannot enforce: the engine would refuse
-// them, since they protect the host from untrusted programs, but an operator who chooses such a
-// driver runs trusted ones. A limit that the operator or the caller sets explicitly is still
-// refused.
+// enforceableDefaults returns the default limits. For a driver without a boundary, or with programs
+// on another machine, it drops the built-in defaults of memory and processes that the driver cannot
+// enforce: the engine would refuse them, since they protect the host from untrusted programs, but
+// an operator who chooses such a driver runs trusted ones, or none on this host. A limit that the
+// operator or the caller sets explicitly is still refused.
 func enforceableDefaults(cfg *config.Config, caps driver.Caps) sandbar.Limits {
 	l := cfg.Limits.Default
-	if caps.Boundary != driver.BoundaryNone {
+	if caps.Boundary != driver.BoundaryNone && caps.Boundary != driver.BoundaryRemote {
 		return l
 	}
 	if caps.Enforced.Memory == sandbar.EnforcedNone && cfg.Origin("limits.default.memory") == "" {

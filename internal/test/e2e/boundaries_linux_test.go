@@ -8,7 +8,7 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/test/testenv"
 )
 
-// The clients of every protocol work over docker and gVisor as over native. One environment
+// The clients of every protocol work over every boundary as over native. One environment
 // variable of the built command selects the driver.
 
 func TestFathomOver(t *testing.T) {
@@ -59,12 +59,21 @@ func TestIIIOver(t *testing.T) {
 	}
 }
 
-// endCleanWithEngine is endClean, and the Docker Engine, if it runs, must have
+// endCleanWithEngine is endClean, and the Docker Engine and the E2B service, if they run, must have
 // nothing of the daemon.
 func (d *daemon) endCleanWithEngine(t *testing.T) {
 	t.Helper()
 	d.endClean(t)
 	if e, ok := engines.Running(); ok {
 		waitUntil(t, "the engine has nothing of the daemon", func() []string { return remainsOn(e) })
+	}
+	if s, ok := services.Running(); ok {
+		waitUntil(t, "the service has nothing of the daemon", func() []string {
+			ids, err := s.Sandboxes()
+			if err != nil {
+				return []string{err.Error()}
+			}
+			return ids
+		})
 	}
 }

@@ -106,7 +106,7 @@ func TestEvalNowhere(t *testing.T) {
 		"no engine":  {[]string{"SANDBOX_TYPE=docker", "DOCKER_HOST=unix:///none/docker.sock"}, 125, "systemctl start docker"},
 		"no gVisor":  {[]string{"SANDBOX_TYPE=gvisor", "SANDBAR_DRIVERS={gvisor: {runtime: /none/runsc}}"}, 125, gvisor},
 		"no runtime": {[]string{"SANDBOX_TYPE=oci", "SANDBAR_DRIVERS={oci: {runtime: /none/runc}}"}, 125, oci},
-		"e2b":        {[]string{"SANDBOX_TYPE=e2b"}, 2, "not part of this build"},
+		"e2b":        {[]string{"SANDBOX_TYPE=e2b", "E2B_API_KEY="}, 125, "set E2B_API_KEY"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ran := filepath.Join(t.TempDir(), "ran")

@@ -10,16 +10,24 @@ import (
 
 	"github.com/sandbar-dev/sandbar/internal/test/testenv"
 	"github.com/sandbar-dev/sandbar/internal/test/testenv/dockerd"
+	"github.com/sandbar-dev/sandbar/internal/test/testenv/e2bservice"
 )
 
 // engines is the Docker Engine of these tests, started at its first use.
 var engines dockerd.Shared
+
+// services is the E2B service of these tests, started at its first use.
+var services e2bservice.Shared
 
 func TestMain(m *testing.M) {
 	beQEMU()
 	code := m.Run()
 	if err := engines.Stop(); err != nil {
 		fmt.Fprintln(os.Stderr, "the Docker Engine could not be stopped:", err)
+		code = 1
+	}
+	if err := services.Stop(); err != nil {
+		fmt.Fprintln(os.Stderr, "the E2B service could not be stopped:", err)
 		code = 1
 	}
 	os.Exit(code)
@@ -37,6 +45,9 @@ func boundaries() []boundary {
 	return []boundary{
 		{"docker", []testenv.Requirement{testenv.Docker, testenv.DebianImage}, []string{"python", "shell"}, func(t *testing.T) []string {
 			return []string{"SANDBAR_DRIVERS={docker: {host: " + engines.Engine(t).Host() + "}}", "DOCKER_IMAGE=" + dockerd.Image}
+		}},
+		{"e2b", append(e2bservice.Needs(), testenv.Python, testenv.Node), []string{"python", "javascript", "shell"}, func(t *testing.T) []string {
+			return services.Service(t).Environ()
 		}},
 		{"gvisor", []testenv.Requirement{testenv.UserNS, testenv.Runsc, testenv.Python, testenv.Node}, []string{"python", "javascript", "shell"}, func(*testing.T) []string {
 			return []string{"SANDBAR_DRIVERS={gvisor: {runtime: " + testenv.RunscProgram() + "}}"}

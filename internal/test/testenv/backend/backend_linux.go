@@ -1,21 +1,27 @@
 package backend
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/sandbar-dev/sandbar/driver"
 	"github.com/sandbar-dev/sandbar/internal/driver/docker"
+	"github.com/sandbar-dev/sandbar/internal/driver/e2b"
 	"github.com/sandbar-dev/sandbar/internal/driver/native"
 	"github.com/sandbar-dev/sandbar/internal/driver/oci"
 	"github.com/sandbar-dev/sandbar/internal/driver/vm"
 	"github.com/sandbar-dev/sandbar/internal/test/testenv"
 	"github.com/sandbar-dev/sandbar/internal/test/testenv/dockerd"
+	"github.com/sandbar-dev/sandbar/internal/test/testenv/e2bservice"
 )
 
 // shared is the state that the tests of a package share.
-type shared struct{ docker dockerd.Shared }
+type shared struct {
+	docker  dockerd.Shared
+	service e2bservice.Shared
+}
 
-func (s *shared) stop() error { return s.docker.Stop() }
+func (s *shared) stop() error { return errors.Join(s.docker.Stop(), s.service.Stop()) }
 
 // backends returns all backends. The first is for tests that are not subtests of Over.
 func backends() []backend {
@@ -28,6 +34,12 @@ func backends() []backend {
 			make: func(s *shared, t testing.TB, h driver.Host, agent []byte) (driver.Driver, error) {
 				h.Options = map[string]string{"host": s.docker.Engine(t).Host(), "image": dockerd.Image}
 				return docker.New(h, agent)
+			}},
+		{name: e2b.Name, needs: e2bservice.Needs(),
+			make: func(s *shared, t testing.TB, h driver.Host, agent []byte) (driver.Driver, error) {
+				u := s.service.Service(t).URL
+				h.Options = map[string]string{"api_key": e2bservice.Key, "api_url": u, "sandbox_url": u}
+				return e2b.New(h, agent)
 			}},
 		{name: oci.NameGVisor, needs: []testenv.Requirement{testenv.UserNS, testenv.Runsc},
 			make: func(_ *shared, _ testing.TB, h driver.Host, agent []byte) (driver.Driver, error) {

@@ -1,0 +1,99 @@
+// Package sweep removes the resources that failed creations may have left on another machine or
+// engine: one that did not answer in time may still create something later.
+package sweep
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// Sweeper searches for resources that failed creations may have left, as long as there may be
+// some. Its methods may be called concurrently.
+type Sweeper struct {
+	sweep func(context.Context) (found int, err error)
+
+	mu     sync.Mutex
+	owed   int // creations with possible leftovers
+	closed bool
+	stop   context.CancelFunc
+	done   sync.WaitGroup
+	ctx    context.Context
+}
+
+const (
+	firstSweep = 200 * time.Millisecond
+	lastSweep  = 5 * time.Second
+	// cleanSweeps is the number of consecutive sweeps that must find nothing. They are at least
+	// firstSweep apart, so that an engine that answers again has processed earlier requests.
+	cleanSweeps = 3
+)
+
+// New returns a Sweeper. sweep removes what belongs to no known sandbox, and returns how much it
+// has found.
+func New(sweep func(context.Context) (int, error)) *Sweeper {
+	s := &Sweeper{sweep: sweep}
+	s.ctx, s.stop = context.WithCancel(context.Background())
+	return s
+}
+
+// Expect records that a creation may have left something. answered is closed when the engine has
+// answered it; nil if it has.
+func (s *Sweeper) Expect(answered <-chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return
+	}
+	s.owed++
+	s.done.Go(func() { s.run(answered) })
+}
+
+// run sweeps until nothing is found any more.
+func (s *Sweeper) run(answered <-chan struct{}) {
+	if answered != nil {
+		select {
+		case <-answered:
+		case <-s.ctx.Done():
+			return
+		}
+	}
+	clean := 0
+	for pause := firstSweep; clean < cleanSweeps; {
+		found, err := s.sweep(s.ctx)
+		if err == nil && found == 0 {
+			clean++
+			pause = firstSweep
+		} else {
+			clean = 0
+			pause = min(2*pause, lastSweep)
+		}
+		select {
+		case <-time.After(pause):
+		case <-s.ctx.Done():
+			return
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.owed--
+}
+
+// Close continues until ctx ends, then stops, and reports whether something may be left.
+func (s *Sweeper) Close(ctx context.Context) (owed bool) {
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	stop := context.AfterFunc(ctx, s.stop)
+	s.done.Wait()
+	stop()
+	s.stop()
+	return s.Owes()
+}
+
+// Owes reports whether a creation may have left something.
+func (s *Sweeper) Owes() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.owed > 0
+}
