@@ -153,6 +153,7 @@ type life struct {
 	transport *http.Transport // to the ports inside
 
 	starting sync.Mutex // of the default contexts
+	sampling sync.Mutex // orders measurements
 
 	mu       sync.Mutex
 	closed   bool
@@ -162,10 +163,14 @@ type life struct {
 	watchers map[string]*watcher
 	defaults map[string]*engine.Context // by language
 	owner    *uint32                    // of the home directory
+	samples  []sample                   // in the order of their time
 }
 
 // watch waits for the end of the sandbox or the server, and then closes the resources.
 func (l *life) watch() {
+	ctx, cancel := context.WithCancel(l.server.all)
+	l.server.watching.Go(func() { l.sample(ctx) })
+	defer cancel()
 	select {
 	case <-l.sandbox.Done():
 	case <-l.server.all.Done():

@@ -78,7 +78,7 @@ func (s *Server) servePlane(w http.ResponseWriter, r *http.Request) {
 	case len(parts) == 1:
 		notAllowed(w, r, "GET, POST")
 	case parts[1] == "metrics" && len(parts) == 2 && old:
-		answer(w, http.StatusOK, map[string]any{"sandboxes": map[string]any{}})
+		s.serveAllMetrics(w, r.URL.Query())
 	default:
 		err = s.serveOne(w, r, parts[1], strings.Join(parts[2:], ""), old)
 	}
@@ -111,11 +111,7 @@ func (s *Server) serveOne(w http.ResponseWriter, r *http.Request, label, action 
 	case "resume", "connect":
 		return e.serveConnect(w, r, action, old)
 	case "metrics":
-		if _, _, err := e.info(); err != nil {
-			return err
-		}
-		answer(w, http.StatusOK, []struct{}{}) // sandboxes are not measured
-		return nil
+		return e.serveMetrics(w, r)
 	}
 	if r.Method == http.MethodDelete {
 		if err := s.engine.Stop(r.Context(), e.id); err != nil {

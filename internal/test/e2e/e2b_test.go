@@ -38,6 +38,9 @@ func runE2B(t *testing.T, checks int, env, program string, args ...string) {
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Env = append(environ(), env, "E2B_API_URL=http://"+d.addr, "E2B_SANDBOX_URL=http://"+d.addr, "E2B_API_KEY="+token,
 		"PYTHONDONTWRITEBYTECODE=1", "NO_PROXY=*")
+	if testenv.Freezer.Err() == nil {
+		cmd.Env = append(cmd.Env, "E2B_TEST_GROUPS=1") // the driver can measure and save sandboxes
+	}
 	out, err := cmd.CombinedOutput()
 	if n := bytes.Count(out, []byte("ok ")) - bytes.Count(out, []byte("not ok ")); err != nil || n != checks {
 		t.Errorf("%v; %d checks held, want %d:\n%s", err, n, checks, out)

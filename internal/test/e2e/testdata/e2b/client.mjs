@@ -104,7 +104,17 @@ await check('list', async () => {
   equal(await more[0].kill(), false)
   equal(await more[0].isRunning(), false)
 })
-await check('getMetrics', async () => equal(await s.getMetrics(), []))
+await check('getMetrics', async () => {
+  if (!process.env.E2B_TEST_GROUPS) return equal(await s.getMetrics(), []) // nothing counts
+  await until('there is a measurement', async () => (await s.getMetrics()).length > 0)
+  const [m] = await s.getMetrics()
+  truth(m.memUsed > 1 << 16 && m.memUsed <= m.memTotal && m.cpuCount > 0 && m.diskTotal > 0 && Date.now() - m.timestamp < 60_000, JSON.stringify(m))
+  await s.commands.run('head -c 20000000 /dev/zero > big; timeout 2 sh -c "while :; do :; done"; true')
+  const now = await (await fetch(new URL('/metrics', url), { headers: { 'E2b-Sandbox-Id': s.sandboxId, 'E2b-Sandbox-Port': '49983', 'X-Access-Token': s.envdAccessToken } })).json()
+  truth(now.disk_used > 20_000_000 && now.disk_used < 60_000_000 && now.mem_used > now.disk_used && now.cpu_used_pct > 1, JSON.stringify(now))
+  equal(await s.getMetrics({ start: new Date(0), end: new Date(1000) }), [])
+  await s.files.remove('big')
+})
 await check('pause', async () => {
   await throws(SandboxError, () => s.pause(), 'keepMemory')
   const p = await create()
