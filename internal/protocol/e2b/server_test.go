@@ -72,7 +72,7 @@ func TestRefusals(t *testing.T) {
 		{"POST", "/v2/sandboxes", strings.Repeat(" ", maxBody+1), key, 413},
 		{"POST", "/v2/sandboxes", `{"envVars":{"A=B":"c"}}`, key, 400},
 		{"POST", "/v2/sandboxes", `{"autoPause":true}`, key, 501},
-		{"POST", "/v2/sandboxes", `{"autoResume":{"enabled":true}}`, key, 501},
+		{"POST", "/v2/sandboxes", `{"autoResume":{"enabled":true}}`, key, 400},
 		{"POST", "/v2/sandboxes", `{"mcp":{"a":{}}}`, key, 501},
 		{"POST", "/v2/sandboxes", `{"iam":{"tokens":{"a":{}}}}`, key, 501},
 		{"POST", "/v2/sandboxes", `{"volumeMounts":[{"name":"v","path":"/v"}]}`, key, 501},

@@ -14,7 +14,7 @@ import (
 // E2B's SDKs from npm work with a daemon: every public method that docs/e2b.md lists as served.
 func TestE2BNpm(t *testing.T) {
 	testenv.Need(t, testenv.Once, testenv.Linux, testenv.UserNS, testenv.NpmE2B, testenv.Python, testenv.Git)
-	runE2B(t, 29, "NODE_PATH="+testenv.NpmE2BModules(), "/usr/bin/node", "client.mjs")
+	runE2B(t, 31, "NODE_PATH="+testenv.NpmE2BModules(), "/usr/bin/node", "client.mjs")
 }
 
 // So do those from PyPI, with both of their clients.

@@ -126,6 +126,39 @@ await check('pause', async () => {
   equal(await again.files.read('kept'), 'kept')
   equal(await again.kill(), true)
 })
+await check('createSnapshot, listSnapshots, deleteSnapshot, fork', async () => {
+  if (!process.env.E2B_TEST_GROUPS) return throws(SandboxError, () => s.createSnapshot(), '501')
+  const p = await create()
+  await p.files.write('kept', 'one')
+  const snapshot = await p.createSnapshot({ name: 'mine' })
+  equal(snapshot.names, ['mine:default'])
+  await p.files.write('kept', 'two')
+  const copies = await p.fork({ count: 2 })
+  all.push(...copies)
+  equal(await Promise.all(copies.map((f) => f.files.read('kept'))), ['two', 'two'])
+  const sleeper = await p.commands.run('sleep 1000', { background: true })
+  await throws(SandboxError, () => p.createSnapshot(), '501') // native has no memory of programs
+  await sleeper.kill()
+  equal((await Sandbox.listSnapshots({ sandboxId: p.sandboxId }).nextItems()).map((i) => i.snapshotId), [snapshot.snapshotId])
+  await p.kill()
+  const made = [await Sandbox.create(snapshot.snapshotId), await Sandbox.create('mine', { metadata: { from: 'mine' } })]
+  all.push(...made)
+  for (const m of made) equal(await m.files.read('kept'), 'one')
+  equal((await made[1].getInfo()).metadata, { from: 'mine' })
+  equal([await Sandbox.deleteSnapshot(snapshot.snapshotId), await Sandbox.deleteSnapshot(snapshot.snapshotId)], [true, false])
+  await throws(SandboxError, () => Sandbox.create(snapshot.snapshotId), '404')
+  for (const m of [...made, ...copies]) equal(await m.kill(), true)
+})
+await check('onTimeout: pause', async () => {
+  await throws(SandboxError, () => Sandbox.create({ lifecycle: { onTimeout: 'pause' } }), '501')
+  if (!process.env.E2B_TEST_GROUPS) return
+  const p = await create({ timeoutMs: 0, lifecycle: { onTimeout: { action: 'pause', keepMemory: false } } })
+  await until('it is paused', async () => (await p.getInfo()).state === 'paused')
+  equal((await p.getInfo()).lifecycle, { onTimeout: 'pause', autoResume: false })
+  await Sandbox.connect(p.sandboxId)
+  equal((await p.commands.run('echo back')).stdout, 'back\n')
+  await p.kill()
+})
 
 await check('commands.run', async () => {
   const out = [], err = []
@@ -311,11 +344,10 @@ await check('private ports', async () => {
   await p.kill()
 })
 await check('what is not served is refused', async () => {
-  for (const opts of [{ lifecycle: { onTimeout: 'pause' } }, { network: { denyOut: ['10.0.0.0/8'] } }, { volumeMounts: { '/v': 'v' } }]) {
+  for (const opts of [{ network: { denyOut: ['10.0.0.0/8'] } }, { volumeMounts: { '/v': 'v' } }]) {
     await throws(SandboxError, () => Sandbox.create(opts), '501')
   }
   await throws(SandboxError, () => Sandbox.create('no-such-template'), '404')
-  await throws(SandboxError, () => s.createSnapshot(), '501')
   await throws(SandboxError, () => s.updateNetwork({ allowInternetAccess: false }), '501')
   await throws(SandboxError, () => s.files.write('x', 'y', { metadata: { a: 'b' } }))
 })
