@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -330,7 +331,7 @@ func controlOptions(cfg *config.Config, log *slog.Logger) control.Options {
 // e2bOptions returns the options of the E2B protocol.
 func e2bOptions(cfg *config.Config, log *slog.Logger) e2b.Options {
 	return e2b.Options{Domain: strings.ToLower(strings.TrimSuffix(cfg.E2BDomain, ".")), MaxTimeout: cfg.MaxLifetime, MaxFile: cfg.MaxFile,
-		MaxConnections: int(cfg.Executor.MaxConnections), StallTimeout: cfg.Executor.StallTimeout, Logger: log}
+		MaxConnections: int(cfg.Executor.MaxConnections), StallTimeout: cfg.Executor.StallTimeout, Dir: filepath.Join(cfg.StateDir, "e2b"), Logger: log}
 }
 
 // daemon is the running "sandbar serve".

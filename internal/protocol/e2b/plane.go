@@ -3,6 +3,7 @@ package e2b
 import (
 	"cmp"
 	"context"
+	"maps"
 	"math"
 	"net"
 	"net/http"
@@ -75,8 +76,12 @@ func (s *Server) servePlane(w http.ResponseWriter, r *http.Request) {
 			break
 		}
 		err = s.listSnapshots(w, r)
-	case parts[0] == "templates" && len(parts) == 2 && old && r.Method == http.MethodDelete:
-		err = s.deleteState(w, r, parts[1])
+	case parts[0] == "v3" && len(parts) > 1 && parts[1] == "templates":
+		err = s.serveTemplates(w, r, parts[1:], "v3")
+	case parts[0] == "templates" && old:
+		err = s.serveTemplates(w, r, parts, "")
+	case parts[0] == "templates":
+		err = s.serveTemplates(w, r, parts, "v2")
 	case parts[0] != "sandboxes" || len(parts) > 3:
 		err = unsupported("", "the path "+sandbar.Quote(r.URL.Path, 100)+" is not served")
 	case len(parts) == 1 && r.Method == http.MethodPost:
@@ -183,8 +188,16 @@ func (s *Server) create(w http.ResponseWriter, r *http.Request, old bool) error 
 	var sandbox *engine.Sandbox
 	if st, ok := s.state(c.Template); ok {
 		g.Build = st.Build
+		if st.Build != nil && st.Kind == templateKind {
+			env := maps.Clone(st.Build.Env)
+			if env == nil {
+				env = map[string]string{}
+			}
+			maps.Copy(env, c.Env)
+			c.Env = env
+		}
 		sandbox, err = s.makeFrom(r, st, c)
-	} else if sandbox, err = s.engine.Create(r.Context(), s.spec(r, c)); sandbar.CodeOf(err) == sandbar.NotFound {
+	} else if sandbox, err = s.engine.Create(r.Context(), s.spec(engine.Client(r.Context()), c)); sandbar.CodeOf(err) == sandbar.NotFound {
 		err = templateNotFound(c.Template)
 	}
 	if err != nil {
@@ -195,14 +208,20 @@ func (s *Server) create(w http.ResponseWriter, r *http.Request, old bool) error 
 		go s.engine.Stop(context.Background(), sandbox.ID())
 		return err
 	}
+	if l, err := e.current(); err != nil {
+		return err
+	} else if err := l.launch(r.Context()); err != nil {
+		go s.engine.Stop(context.Background(), sandbox.ID())
+		return err
+	}
 	answer(w, http.StatusCreated, e.created(r))
 	return nil
 }
 
 // spec returns the engine's Spec. The time of the sandbox's end is the server's, so it has no idle
 // timeout.
-func (s *Server) spec(r *http.Request, c create) sandbar.Spec {
-	spec := sandbar.Spec{Image: imageOf(c.Template), Env: c.Env, Labels: c.Metadata, IdleTimeout: -1, Client: engine.Client(r.Context()), Network: sandbar.NetworkNone}
+func (s *Server) spec(client sandbar.Client, c create) sandbar.Spec {
+	spec := sandbar.Spec{Image: imageOf(c.Template), Env: c.Env, Labels: c.Metadata, IdleTimeout: -1, Client: client, Network: sandbar.NetworkNone}
 	if c.Internet == nil && s.engine.Caps().Outbound || c.Internet != nil && *c.Internet {
 		spec.Network = sandbar.NetworkOutbound
 	}

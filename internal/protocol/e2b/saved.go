@@ -372,7 +372,9 @@ func (e *entry) wake(ctx context.Context) (l *life, resumed bool, err error) {
 	if err != nil {
 		return nil, false, err
 	}
-	l, err = e.adopt(sandbox)
+	if l, err = e.adopt(sandbox); err == nil {
+		err = l.launch(ctx)
+	}
 	return l, true, err
 }
 

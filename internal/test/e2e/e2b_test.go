@@ -27,6 +27,19 @@ func TestE2BPython(t *testing.T) {
 	}
 }
 
+// Templates are built by the SDKs without a Docker daemon, and sandboxes are made of them.
+func TestE2BTemplates(t *testing.T) {
+	testenv.Need(t, testenv.Once, testenv.Linux, testenv.UserNS, testenv.Freezer, testenv.NpmE2B, testenv.PyE2B, testenv.Python)
+	t.Run("npm", func(t *testing.T) {
+		runE2B(t, 7, "NODE_PATH="+testenv.NpmE2BModules(), "/usr/bin/node", "template.mjs")
+	})
+	for _, mode := range []string{"sync", "async"} {
+		t.Run(mode, func(t *testing.T) {
+			runE2B(t, 3, "PYTHONPATH="+testenv.PyE2BPath(), "/usr/bin/python3", "template.py", mode)
+		})
+	}
+}
+
 // runE2B runs a test program of testdata/e2b against a daemon. All its checks must hold, and
 // nothing of the daemon may be left.
 func runE2B(t *testing.T, checks int, env, program string, args ...string) {
