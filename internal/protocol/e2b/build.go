@@ -322,8 +322,8 @@ func (b *builder) apply(ctx context.Context, st step, run bool) error {
 }
 
 // copyScript unpacks an archive from its input, and copies what a pattern matches to a destination,
-// as COPY of a Dockerfile does. Its arguments are an option of tar, the pattern, the destination and
-// a mode.
+// as COPY of a Dockerfile does. Its arguments are an option of tar, the pattern, the destination
+// and a mode.
 const copyScript = `set -e
 dir=$(mktemp -d)
 trap 'rm -rf -- "$dir"' EXIT

@@ -2,9 +2,9 @@
 // engine (docs/e2b.md).
 //
 // A [Server] has three parts. The control plane creates, lists and ends sandboxes, and makes
-// snapshots and templates; its requests have an API key, which the listener checks. envd, at port 49983 of a sandbox, has files,
-// processes and watches, as REST and as Connect calls in JSON. The code interpreter, at port 49999,
-// runs cells in contexts. All other ports are the programs' own.
+// snapshots and templates; its requests have an API key, which the listener checks. envd, at port
+// 49983 of a sandbox, has files, processes and watches, as REST and as Connect calls in JSON. The
+// code interpreter, at port 49999, runs cells in contexts. All other ports are the programs' own.
 //
 // A request names a sandbox and a port by its host name, PORT-ID.DOMAIN, or by two headers.
 // Requests to /files can have neither; the sandbox is then the one of the access token or of the

@@ -125,8 +125,8 @@ func (s *Server) canPause(memory bool) error {
 	return nil
 }
 
-// whole checks that a copy of the sandbox has everything. A driver that keeps the files alone cannot
-// copy programs.
+// whole checks that a copy of the sandbox has everything. A driver that keeps the files alone
+// cannot copy programs.
 func (l *life) whole() error {
 	if !l.server.engine.Saves() {
 		return unsupported("", "this driver cannot save a sandbox")
