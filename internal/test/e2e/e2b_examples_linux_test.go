@@ -121,8 +121,8 @@ func unpackWheels(t *testing.T, dir string) {
 	run("-c", "import pandas, matplotlib.pyplot; pandas.DataFrame({'a': [1]}).plot.bar()")
 }
 
-// runE2BExample runs a program of examples/e2b until it prints the address of its page, calls see, and
-// lets it end.
+// runE2BExample runs a program of examples/e2b until it prints the address of its page, calls see,
+// and lets it end.
 func runE2BExample(t *testing.T, d *daemon, dir string, args []string, see func(address string)) {
 	t.Helper()
 	cmd := exec.CommandContext(within(t, 5*time.Minute), args[0], args[1:]...)
