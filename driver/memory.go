@@ -1,6 +1,9 @@
 package driver
 
-import "context"
+import (
+	"context"
+	"time"
+)
 
 // PeakMemory is the ability of a Sandbox to report the most memory it has used.
 type PeakMemory interface {
@@ -13,4 +16,20 @@ type PeakMemory interface {
 type CurrentMemory interface {
 	// CurrentMemory returns what counts towards Limits.Memory at this moment, in bytes.
 	CurrentMemory(ctx context.Context) (int64, error)
+}
+
+// Meter is the ability of a Sandbox to measure what it uses.
+type Meter interface {
+	// Measure returns the use at this moment. Unsupported: nothing counts it on this host. Gone: the
+	// sandbox has ended.
+	Measure(ctx context.Context) (Use, error)
+}
+
+// Use is what a sandbox uses at one moment.
+type Use struct {
+	// CPUTime is the processor time of all its programs since its creation.
+	CPUTime time.Duration
+	// Memory is what counts towards Limits.Memory, in bytes. Cache is the part of it in the page
+	// cache, and Files the part of Cache in files that programs have written and in shared memory.
+	Memory, Cache, Files int64
 }

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -272,6 +273,68 @@ func (e *Engine) Resume(ctx context.Context, id sandbar.ID) (_ *Sandbox, err err
 	done = true
 	os.RemoveAll(gone) // on failure the next start removes it
 	e.log.Info("sandbox resumed", "sandbox", id, "took", time.Since(began))
+	return s, nil
+}
+
+// Saves reports whether sandboxes of the default driver can be paused and forked.
+func (e *Engine) Saves() bool {
+	_, ok := driver.As[driver.Restorer](e.backends[0].driver)
+	return ok && e.paused.dir != ""
+}
+
+// FromPaused are the parameters of CreateFrom.
+type FromPaused struct {
+	Labels map[string]string
+	Env    map[string]string // added to the environment of the paused sandbox
+	Client sandbar.Client
+	// Network replaces that of the paused sandbox. Default: the same. Unsupported for a driver whose
+	// Caps have SavesPrograms, because programs use it.
+	Network sandbar.Network
+}
+
+// CreateFrom makes a long-lived sandbox from the state of a paused one, which stays paused. The new
+// sandbox has an id of its own and no name. It waits if no slot is free. NotFound: no sandbox with
+// this id is paused. Other errors are those of Create and Resume.
+func (e *Engine) CreateFrom(ctx context.Context, id sandbar.ID, f FromPaused) (s *Sandbox, err error) {
+	defer func() { e.audit(f.Client, DidCreate, idOf(s, err), outcomeOK, err) }()
+	p, dir, release, err := e.paused.read(id)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	b, err := e.backend(p.Spec.Driver)
+	if err != nil {
+		return nil, err
+	}
+	network := p.Spec.Network
+	if f.Network != "" {
+		if network, err = b.network(f.Network); err != nil {
+			return nil, err
+		}
+	}
+	if network != p.Spec.Network && b.caps.SavesPrograms {
+		return nil, &sandbar.Error{Code: sandbar.Unsupported, Field: "network", Message: "the saved sandbox has the network \"" + string(p.Spec.Network) + "\", and its programs go on with it",
+			Fix: "ask for the same network, or for none in particular"}
+	}
+	env := mergeEnv(p.Spec.Env, f.Env)
+	if err := e.checkEnv(env, nil); err != nil {
+		return nil, err
+	}
+	if err := e.checkLabels(f.Labels); err != nil {
+		return nil, err
+	}
+	began := time.Now()
+	s = e.newSandbox(sandbar.NewID(), p.Spec)
+	s.spec.Name, s.spec.Labels, s.spec.Client, s.spec.Network = "", maps.Clone(f.Labels), f.Client, network
+	if err := e.restore(ctx, s, filepath.Join(dir, pausedState), nil); err != nil {
+		return nil, err
+	}
+	s.spec.Env, s.env = env, mergeEnv(p.Env, f.Env) // the driver has made it with that of the state
+	if err := e.add(s); err != nil {
+		e.discard(s.id, s.inner, s.ticket)
+		return nil, err
+	}
+	e.log.Info("sandbox created from a paused one", "sandbox", s.id, "from", id, "took", time.Since(began))
 	return s, nil
 }
 

@@ -58,6 +58,7 @@ type pausedEntry struct {
 	pausedFile
 	broken error // why it cannot be resumed
 	busy   bool  // being resumed or removed
+	reads  int   // sandboxes that are being made from it
 }
 
 // pausedStore has the paused sandboxes of an Engine. Each is a directory, which appears complete by
@@ -313,9 +314,33 @@ func (s *pausedStore) take(id sandbar.ID) (p pausedEntry, dir string, err error)
 		return p, "", noSandbox(id)
 	case entry.busy:
 		return p, "", sandbar.Errorf(sandbar.Conflict, "sandbox %s is being resumed or removed", id)
+	case entry.reads > 0:
+		return p, "", sandbar.Errorf(sandbar.Conflict, "sandboxes are being made from the state of sandbox %s", id)
 	}
 	entry.busy = true
 	return *entry, filepath.Join(s.dir, string(id)), nil
+}
+
+// read reserves a paused sandbox for reading its state until release is called. Others may read it
+// too.
+func (s *pausedStore) read(id sandbar.ID) (p pausedEntry, dir string, release func(), err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	entry := s.all[id]
+	switch {
+	case entry == nil:
+		return p, "", nil, noSandbox(id)
+	case entry.busy:
+		return p, "", nil, sandbar.Errorf(sandbar.Conflict, "sandbox %s is being resumed or removed", id)
+	case entry.broken != nil:
+		return p, "", nil, entry.broken
+	}
+	entry.reads++
+	return *entry, filepath.Join(s.dir, string(id)), func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		entry.reads--
+	}, nil
 }
 
 // give returns a sandbox of take unchanged.

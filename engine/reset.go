@@ -37,3 +37,25 @@ func (s *Sandbox) CurrentMemory(ctx context.Context) (int64, error) {
 	defer release()
 	return m.CurrentMemory(ctx)
 }
+
+// Use is what a sandbox uses at one moment.
+type Use = driver.Use
+
+// Measure returns what the sandbox uses now. It does not count as activity. Unsupported: the driver
+// or the host cannot measure it.
+func (s *Sandbox) Measure(ctx context.Context) (Use, error) {
+	m, ok := driver.As[driver.Meter](s.inner)
+	if !ok {
+		return Use{}, sandbar.Errorf(sandbar.Unsupported, "the driver %q cannot measure a sandbox", s.spec.Driver)
+	}
+	s.mu.Lock()
+	var err error
+	if s.closed || s.pausing {
+		err = s.refusal()
+	}
+	s.mu.Unlock()
+	if err != nil {
+		return Use{}, err
+	}
+	return m.Measure(ctx)
+}

@@ -61,12 +61,16 @@ type Sandbox struct {
 // sandbox was made.
 func (e *Engine) Create(ctx context.Context, spec sandbar.Spec) (*Sandbox, error) {
 	s, err := e.createLongLived(ctx, spec)
-	var id sandbar.ID
-	if err == nil {
-		id = s.id
-	}
-	e.audit(spec.Client, DidCreate, id, outcomeOK, err)
+	e.audit(spec.Client, DidCreate, idOf(s, err), outcomeOK, err)
 	return s, err
+}
+
+// idOf returns the id of a sandbox that was made, "" after an error.
+func idOf(s *Sandbox, err error) sandbar.ID {
+	if err != nil {
+		return ""
+	}
+	return s.id
 }
 
 // createLongLived implements Create.

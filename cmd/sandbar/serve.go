@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -202,6 +203,9 @@ func (a *app) serve(cfg *config.Config, load func() (*config.Config, error)) err
 		return errors.Join(err, server.StopAccepting(), e.Shutdown(context.Background()))
 	}
 	restart(api, log)
+	if foreign != nil {
+		foreign.Restart()
+	}
 	a.announce(token)
 	log.Info("listening", "address", server.URL(), "driver", caps.Name, "boundary", string(caps.Boundary), "version", thisBuild().Version)
 	p := &daemon{log: log, server: server, fathom: ws, api: api, mcp: tools, e2b: foreign, iii: iiiListener, engine: e, signals: signals,
@@ -380,7 +384,7 @@ func mcpOptions(cfg *config.Config, api *control.Server, log *slog.Logger) mcp.O
 // e2bOptions returns the options of the E2B protocol.
 func e2bOptions(cfg *config.Config, log *slog.Logger) e2b.Options {
 	return e2b.Options{Domain: strings.ToLower(strings.TrimSuffix(cfg.E2BDomain, ".")), MaxTimeout: cfg.MaxLifetime, MaxFile: cfg.MaxFile,
-		MaxConnections: int(cfg.Executor.MaxConnections), StallTimeout: cfg.Executor.StallTimeout, Logger: log}
+		MaxConnections: int(cfg.Executor.MaxConnections), StallTimeout: cfg.Executor.StallTimeout, Dir: filepath.Join(cfg.StateDir, "e2b"), Logger: log}
 }
 
 // daemon is the running "sandbar serve".

@@ -18,6 +18,9 @@ func templates(cfg *config.Config, languages *lang.Catalogue, first, iii driver.
 		if cfg.III.Listen != "" && cfg.III.Sandboxes {
 			all = append(all, iiiTemplates(cfg, first, iii)...)
 		}
+		if cfg.E2B && first.Outbound { // its sandboxes have a network unless their clients refuse it
+			all = append(all, engine.Template{Min: 2, Max: 16, Spec: sandbar.Spec{Network: sandbar.NetworkOutbound}})
+		}
 		return all
 	}
 	var out []engine.Template

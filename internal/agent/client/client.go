@@ -36,6 +36,8 @@ type Options struct {
 	// Usage reads the kernel's counters of the whole sandbox. If nil, a result has only the
 	// counters of its program.
 	Usage func() Usage
+	// Use measures the whole sandbox. If nil, Measure is Unsupported.
+	Use func() (driver.Use, error)
 	// UsageOnly makes Usage the only source of CPU time. It is for sandboxes with a kernel of their
 	// own (gVisor), which charges to its programs the time in which the host has not scheduled it.
 	UsageOnly bool

@@ -1,5 +1,12 @@
 package client
 
+import (
+	"context"
+
+	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/driver"
+)
+
 // PeakMemory returns the sandbox's peak memory in bytes, its agent included, as the kernel counted
 // it; 0 if nothing counts it.
 func (s *Sandbox) PeakMemory() int64 {
@@ -7,4 +14,13 @@ func (s *Sandbox) PeakMemory() int64 {
 		return 0
 	}
 	return s.opt.Usage().PeakMemory
+}
+
+// Measure implements driver.Meter.
+func (s *Sandbox) Measure(context.Context) (driver.Use, error) {
+	if s.opt.Use == nil {
+		return driver.Use{}, &sandbar.Error{Code: sandbar.Unsupported, Message: "nothing counts what a sandbox uses: this host gives the daemon no control group",
+			Fix: "run the daemon as root, or delegate control groups to its user; `sandbar doctor` says how"}
+	}
+	return s.opt.Use()
 }

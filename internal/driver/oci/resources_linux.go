@@ -52,7 +52,7 @@ func (r *resources) build(ctx context.Context, s sandbar.Spec) (_ *client.Sandbo
 	}
 	uid, gid := r.HostIDs(int(p.setup.UID))
 	sandbox, err := client.New(ctx, conn, client.Options{
-		Destroy: r.Destroy, Usage: r.Usage(), Enforced: r.d.Facts.Enforced,
+		Destroy: r.Destroy, Usage: r.Usage(), Use: r.Use(), Enforced: r.d.Facts.Enforced,
 		UID: uid, GID: gid, ChownPipes: r.d.IDs.Ranged, UsageOnly: r.d.runtime.guestKernel(),
 	})
 	if err != nil {

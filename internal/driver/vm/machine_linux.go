@@ -344,7 +344,8 @@ func (r *resources) start(ctx context.Context, k kind, root *os.File, snapshot m
 			r.Baseline = now.MemoryCurrent
 		}
 	}
-	o.Destroy, o.Usage, o.Enforced, o.UsageOnly, o.Restored, o.Blocks = r.Destroy, r.Usage(), r.d.Facts.Enforced, true, true, true
+	o.Destroy, o.Usage, o.Use = r.Destroy, r.Usage(), r.Use()
+	o.Enforced, o.UsageOnly, o.Restored, o.Blocks = r.d.Facts.Enforced, true, true, true
 	return client.New(ctx, r.vm.Agent(), o)
 }
 
@@ -387,3 +388,13 @@ var (
 
 // CurrentMemory returns the memory that the guest uses, in bytes, as the guest reports it.
 func (s *sandbox) CurrentMemory(ctx context.Context) (int64, error) { return s.Usage(ctx) }
+
+// Measure returns the guest's memory, and the processor time of the whole machine.
+func (s *sandbox) Measure(ctx context.Context) (driver.Use, error) {
+	u, err := s.Sandbox.Measure(ctx)
+	if err == nil {
+		u = driver.Use{CPUTime: u.CPUTime}
+		u.Memory, err = s.Usage(ctx)
+	}
+	return u, err
+}

@@ -25,6 +25,30 @@ func (g *Group) Stats() (Stats, error) { return g.read((*reader).stats) }
 // the end of every program waits for it.
 func (g *Group) Totals() (Stats, error) { return g.read((*reader).totals) }
 
+// Use is the resource use of a group at one moment. A value that this host lacks is 0.
+type Use struct {
+	CPUTime time.Duration // as in Stats
+	Memory  int64         // bytes in use, files in memory and page cache included
+	Files   int64         // bytes of it in files of tmpfs and shared memory (shmem)
+	Cache   int64         // bytes of it in the page cache, Files included
+}
+
+// Use reads the use of a group's resources.
+func (g *Group) Use() (u Use, err error) {
+	s, err := g.read(func(r *reader, at statDirs) Stats {
+		s := r.stats(at)
+		switch m := at.memory; m.version {
+		case 1: // "total_" counts descendants, as memory.usage_in_bytes does
+			u.Files, u.Cache = r.field(m.dir+"/memory.stat", "total_shmem"), r.field(m.dir+"/memory.stat", "total_cache")
+		case 2:
+			u.Files, u.Cache = r.field(m.dir+"/memory.stat", "shmem"), r.field(m.dir+"/memory.stat", "file")
+		}
+		return s
+	})
+	u.CPUTime, u.Memory = s.CPUTime, s.MemoryCurrent
+	return u, err
+}
+
 func (g *Group) read(f func(*reader, statDirs) Stats) (Stats, error) {
 	var at statDirs
 	if h := g.m.hierarchyOf(memory); h != nil {

@@ -91,6 +91,21 @@ func (r *Resources) Usage() func() client.Usage {
 	}
 }
 
+// Use returns a function that measures the sandbox, nil if the sandbox has no cgroup.
+func (r *Resources) Use() func() (driver.Use, error) {
+	g := r.Group // as in Usage
+	if g == nil {
+		return nil
+	}
+	return func() (driver.Use, error) {
+		u, err := g.Use()
+		if err != nil {
+			return driver.Use{}, &sandbar.Error{Code: sandbar.Gone, Message: "the sandbox has ended", Err: err}
+		}
+		return driver.Use{CPUTime: u.CPUTime, Memory: max(0, u.Memory-r.Baseline), Cache: u.Cache, Files: u.Files}, nil
+	}
+}
+
 // Destroy kills all processes of the sandbox and releases its resources. Init is PID 1 of the
 // sandbox's PID namespace: when it has ended, no process of the sandbox is left
 // (pid_namespaces(7)). After an error another call continues at the step that failed.

@@ -37,13 +37,17 @@ type create struct {
 	Internet *bool
 	// Private: ports can be opened with a token only.
 	Private bool
+	// AutoPause: the sandbox is paused at its timeout, with its memory if PauseMemory. AutoResume: a
+	// request resumes it then.
+	AutoPause, PauseMemory, AutoResume bool
 }
 
 // decodeCreate decodes the body of a request to create a sandbox. What the server cannot do is
 // Unsupported; what it does not know is Invalid, because it could be a restriction.
 func decodeCreate(raw []byte) (create, error) {
 	var c create
-	var secure, autoPause, autoPauseMemory bool
+	var secure bool
+	c.PauseMemory = true
 	var autoResume, network, mcp, iam, volumes json.RawMessage
 	err := strictjson.Object("the body", raw,
 		strictjson.Text("templateID", &c.Template),
@@ -51,7 +55,7 @@ func decodeCreate(raw []byte) (create, error) {
 		strictjson.Texts("metadata", &c.Metadata), strictjson.Texts("envVars", &c.Env),
 		strictjson.Value("allow_internet_access", "true or false", &c.Internet),
 		strictjson.Truth("secure", &secure), // every sandbox has an access token
-		strictjson.Truth("autoPause", &autoPause), strictjson.Truth("autoPauseMemory", &autoPauseMemory),
+		strictjson.Truth("autoPause", &c.AutoPause), strictjson.Truth("autoPauseMemory", &c.PauseMemory),
 		strictjson.Value("autoResume", "an object", &autoResume), strictjson.Value("network", "an object", &network),
 		strictjson.Value("mcp", "an object", &mcp), strictjson.Value("iam", "an object", &iam),
 		strictjson.Value("volumeMounts", "a list", &volumes))
@@ -66,9 +70,12 @@ func decodeCreate(raw []byte) (create, error) {
 			return c, invalid("autoResume", "autoResume must be an object with enabled", "")
 		}
 	}
+	c.AutoResume = resume.Enabled
 	switch {
-	case autoPause || resume.Enabled:
-		return c, unsupported("autoPause", "sandboxes cannot be paused at their timeout")
+	case c.AutoResume && !c.AutoPause:
+		return c, invalid("autoResume", "autoResume needs autoPause", "")
+	case c.AutoResume && !c.PauseMemory:
+		return c, invalid("autoResume", "a sandbox that is paused without its memory cannot be resumed by a request", "use connect")
 	case !empty(mcp):
 		return c, unsupported("mcp", "there is no MCP gateway")
 	case !empty(iam):
@@ -170,6 +177,7 @@ type filter struct {
 	ascending       bool
 	limit           int
 	after           *position
+	last            position // of the page, while it is made
 }
 
 // position is a place in a list: that of a sandbox.

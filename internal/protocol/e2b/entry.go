@@ -27,11 +27,19 @@ type grant struct {
 	// ports are open.
 	Token   string `json:"token"`
 	Traffic string `json:"traffic,omitempty"`
+	// AutoPause: the sandbox is paused at its timeout, and not removed. AutoResume: a request to it
+	// resumes it then. Timeout is that of its creation, in seconds.
+	AutoPause  bool  `json:"auto_pause,omitempty"`
+	AutoResume bool  `json:"auto_resume,omitempty"`
+	Timeout    int64 `json:"timeout,omitempty"`
+	// Build is that of its template, nil for an image.
+	Build *build `json:"build,omitempty"`
 }
 
-// note is what Pause keeps with a sandbox.
+// note is what Pause keeps: with a paused sandbox its grant, with a saved state its description.
 type note struct {
-	E2B *grant `json:"e2b"`
+	E2B   *grant `json:"e2b,omitempty"`
+	Saved *saved `json:"e2b_saved,omitempty"`
 }
 
 func grantOfNote(b []byte) (grant, bool) {
@@ -59,6 +67,8 @@ type entry struct {
 	server *Server
 	id     sandbar.ID
 	grant
+
+	waking sync.Mutex // one resumes it at a time
 
 	mu    sync.Mutex
 	kept  bool      // the server is closing; the timer is not started any more
@@ -123,8 +133,7 @@ func (e *entry) endAt(end time.Time, longer bool) {
 		current := e.timer == t
 		e.mu.Unlock()
 		if current {
-			e.server.options.Logger.Info("sandbox reached its timeout", "sandbox", e.id)
-			e.server.engine.Stop(context.Background(), e.id)
+			e.expire()
 		}
 	})
 	e.timer = t
@@ -154,6 +163,7 @@ type life struct {
 	transport *http.Transport // to the ports inside
 
 	starting sync.Mutex // of the default contexts
+	sampling sync.Mutex // orders measurements
 
 	mu       sync.Mutex
 	closed   bool
@@ -163,10 +173,14 @@ type life struct {
 	watchers map[string]*watcher
 	defaults map[string]*engine.Context // by language
 	owner    *uint32                    // of the home directory
+	samples  []sample                   // in the order of their time
 }
 
 // watch waits for the end of the sandbox or the server, and then closes the resources.
 func (l *life) watch() {
+	ctx, cancel := context.WithCancel(l.server.all)
+	l.server.watching.Go(func() { l.sample(ctx) })
+	defer cancel()
 	select {
 	case <-l.sandbox.Done():
 	case <-l.server.all.Done():
@@ -214,7 +228,7 @@ func (l *life) dial(ctx context.Context, port int) (net.Conn, error) {
 
 // note returns what Pause keeps.
 func (e *entry) note() []byte {
-	b, err := json.Marshal(note{&e.grant})
+	b, err := json.Marshal(note{E2B: &e.grant})
 	if err != nil {
 		panic(err) // strings can be encoded
 	}

@@ -41,7 +41,12 @@ func (l *life) serveEnvd(w http.ResponseWriter, r *http.Request) {
 		}
 		answer(w, http.StatusOK, env)
 		return
-	case "/metrics", "/files/compose":
+	case "/metrics":
+		if err := l.serveEnvdMetrics(w, r); err != nil {
+			fail(w, err)
+		}
+		return
+	case "/files/compose":
 		fail(w, unsupported("", "the path "+r.URL.Path+" is not served"))
 		return
 	}

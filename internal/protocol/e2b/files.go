@@ -103,7 +103,7 @@ func (l *life) serveFiles(w http.ResponseWriter, r *http.Request) error {
 
 // download sends a file.
 func (l *life) download(w http.ResponseWriter, r *http.Request, query url.Values) error {
-	name, err := resolve(query.Get("path"))
+	name, err := l.resolve(query.Get("path"))
 	if err != nil {
 		return err
 	}
@@ -263,7 +263,7 @@ func (l *life) uploadParts(ctx context.Context, parts *multipart.Reader, target 
 			_, params, _ := mime.ParseMediaType(part.Header.Get("Content-Disposition"))
 			name = params["filename"]
 		}
-		resolved, err := resolve(name)
+		resolved, err := l.resolve(name)
 		if err != nil {
 			return nil, err
 		}
@@ -283,7 +283,7 @@ func (l *life) uploadParts(ctx context.Context, parts *multipart.Reader, target 
 
 // write writes one file.
 func (l *life) write(ctx context.Context, name string, content io.Reader) (written, error) {
-	resolved, err := resolve(name)
+	resolved, err := l.resolve(name)
 	if err != nil {
 		return written{}, err
 	}

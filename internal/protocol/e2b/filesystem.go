@@ -137,7 +137,7 @@ func explainPath(name string, err error) error {
 }
 
 func (l *life) stat(ctx context.Context, q pathRequest) (entryAnswer, error) {
-	name, err := resolve(q.Path)
+	name, err := l.resolve(q.Path)
 	if err != nil {
 		return entryAnswer{}, err
 	}
@@ -152,7 +152,7 @@ func (l *life) stat(ctx context.Context, q pathRequest) (entryAnswer, error) {
 // not followed.
 func (l *life) listDir(ctx context.Context, q listRequest) (entriesAnswer, error) {
 	var a entriesAnswer
-	root, err := resolve(q.Path)
+	root, err := l.resolve(q.Path)
 	if err != nil {
 		return a, err
 	}
@@ -215,7 +215,7 @@ func (l *life) readDir(ctx context.Context, dir string, a *entriesAnswer) (below
 
 // makeDir makes a directory, with its parents.
 func (l *life) makeDir(ctx context.Context, q pathRequest) (entryAnswer, error) {
-	name, err := resolve(q.Path)
+	name, err := l.resolve(q.Path)
 	if err != nil {
 		return entryAnswer{}, err
 	}
@@ -238,11 +238,11 @@ func (l *life) makeDir(ctx context.Context, q pathRequest) (entryAnswer, error) 
 
 // move renames a file, and makes the parents of its new name.
 func (l *life) move(ctx context.Context, q moveRequest) (entryAnswer, error) {
-	from, err := resolve(q.Source)
+	from, err := l.resolve(q.Source)
 	if err != nil {
 		return entryAnswer{}, err
 	}
-	to, err := resolve(q.Destination)
+	to, err := l.resolve(q.Destination)
 	if err != nil {
 		return entryAnswer{}, err
 	}
@@ -260,7 +260,7 @@ func (l *life) move(ctx context.Context, q moveRequest) (entryAnswer, error) {
 
 // remove removes a file, or a directory with its content. One that does not exist is no error.
 func (l *life) remove(ctx context.Context, q pathRequest) error {
-	name, err := resolve(q.Path)
+	name, err := l.resolve(q.Path)
 	if err != nil {
 		return err
 	}

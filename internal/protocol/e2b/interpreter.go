@@ -121,7 +121,7 @@ func (l *life) createContext(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (l *life) newContext(ctx context.Context, language, dir string) (*engine.Context, error) {
-	dir, err := resolve(dir)
+	dir, err := l.resolve(dir)
 	if err != nil {
 		return nil, err
 	}

@@ -3,6 +3,7 @@ package e2b
 import (
 	"cmp"
 	"context"
+	"maps"
 	"math"
 	"net"
 	"net/http"
@@ -69,8 +70,20 @@ func (s *Server) servePlane(w http.ResponseWriter, r *http.Request) {
 	old := path == r.URL.Path
 	var err error
 	switch {
+	case parts[0] == "snapshots" && len(parts) == 1 && old:
+		if r.Method != http.MethodGet {
+			notAllowed(w, r, http.MethodGet)
+			break
+		}
+		err = s.listSnapshots(w, r)
+	case parts[0] == "v3" && len(parts) > 1 && parts[1] == "templates":
+		err = s.serveTemplates(w, r, parts[1:], "v3")
+	case parts[0] == "templates" && old:
+		err = s.serveTemplates(w, r, parts, "")
+	case parts[0] == "templates":
+		err = s.serveTemplates(w, r, parts, "v2")
 	case parts[0] != "sandboxes" || len(parts) > 3:
-		err = unsupported("", "templates, snapshots, volumes and secrets are not served")
+		err = unsupported("", "the path "+sandbar.Quote(r.URL.Path, 100)+" is not served")
 	case len(parts) == 1 && r.Method == http.MethodPost:
 		err = s.create(w, r, old)
 	case len(parts) == 1 && r.Method == http.MethodGet:
@@ -78,7 +91,7 @@ func (s *Server) servePlane(w http.ResponseWriter, r *http.Request) {
 	case len(parts) == 1:
 		notAllowed(w, r, "GET, POST")
 	case parts[1] == "metrics" && len(parts) == 2 && old:
-		answer(w, http.StatusOK, map[string]any{"sandboxes": map[string]any{}})
+		s.serveAllMetrics(w, r.URL.Query())
 	default:
 		err = s.serveOne(w, r, parts[1], strings.Join(parts[2:], ""), old)
 	}
@@ -90,7 +103,7 @@ func (s *Server) servePlane(w http.ResponseWriter, r *http.Request) {
 // serveOne serves an action on one sandbox.
 func (s *Server) serveOne(w http.ResponseWriter, r *http.Request, label, action string, old bool) error {
 	methods := map[string]string{"": "DELETE, GET", "metrics": http.MethodGet, "timeout": http.MethodPost, "refreshes": http.MethodPost,
-		"pause": http.MethodPost, "resume": http.MethodPost, "connect": http.MethodPost}
+		"pause": http.MethodPost, "snapshots": http.MethodPost, "fork": http.MethodPost, "resume": http.MethodPost, "connect": http.MethodPost}
 	allow, known := methods[action]
 	if !known || !old && action != "connect" {
 		return unsupported("", "the path "+sandbar.Quote(r.URL.Path, 100)+" is not served")
@@ -108,14 +121,14 @@ func (s *Server) serveOne(w http.ResponseWriter, r *http.Request, label, action 
 		return e.serveTimeout(w, r, action)
 	case "pause":
 		return e.servePause(w, r)
+	case "snapshots":
+		return e.serveSnapshot(w, r)
+	case "fork":
+		return e.serveFork(w, r)
 	case "resume", "connect":
 		return e.serveConnect(w, r, action, old)
 	case "metrics":
-		if _, _, err := e.info(); err != nil {
-			return err
-		}
-		answer(w, http.StatusOK, []struct{}{}) // sandboxes are not measured
-		return nil
+		return e.serveMetrics(w, r)
 	}
 	if r.Method == http.MethodDelete {
 		if err := s.engine.Stop(r.Context(), e.id); err != nil {
@@ -133,7 +146,10 @@ func (s *Server) serveOne(w http.ResponseWriter, r *http.Request, label, action 
 	d := e.describe(info, state)
 	d.created = e.created(r)
 	internet := info.Spec.Network == sandbar.NetworkOutbound
-	d.Internet, d.Lifecycle = &internet, &lifecycle{OnTimeout: "kill"}
+	d.Internet, d.Lifecycle = &internet, &lifecycle{OnTimeout: "kill", AutoResume: e.AutoResume}
+	if e.AutoPause {
+		d.Lifecycle.OnTimeout = "pause"
+	}
 	answer(w, http.StatusOK, d)
 	return nil
 }
@@ -157,38 +173,55 @@ func (s *Server) create(w http.ResponseWriter, r *http.Request, old bool) error 
 	if err != nil {
 		return err
 	}
-	sandbox, err := s.engine.Create(r.Context(), s.spec(r, c))
-	if err != nil {
-		if sandbar.CodeOf(err) == sandbar.NotFound {
-			err = &sandbar.Error{Code: sandbar.NotFound, Field: "templateID", Message: "template " + sandbar.Quote(c.Template, 80) + " not found: there is no such image",
-				Fix: "use " + baseTemplate + ", or an image of \"sandbar images\"", Err: err}
+	if c.AutoPause {
+		if !s.engine.Saves() {
+			return unsupported("autoPause", "this driver cannot save a sandbox, so it cannot be paused at its timeout")
 		}
-		return err
+		if err := s.canPause(c.PauseMemory); err != nil {
+			return err
+		}
 	}
-	g := grant{Template: cmp.Or(c.Template, baseTemplate), Token: newToken("ea_")}
+	g := grant{Template: cmp.Or(c.Template, baseTemplate), Token: newToken("ea_"), AutoPause: c.AutoPause, AutoResume: c.AutoResume, Timeout: int64(timeout / time.Second)}
 	if c.Private {
 		g.Traffic = newToken("ta_")
 	}
-	e := &entry{server: s, id: sandbox.ID(), grant: g}
-	if err = s.add(e); err == nil {
-		_, err = e.adopt(sandbox)
+	var sandbox *engine.Sandbox
+	if st, ok := s.state(c.Template); ok {
+		g.Build = st.Build
+		if st.Build != nil && st.Kind == templateKind {
+			env := maps.Clone(st.Build.Env)
+			if env == nil {
+				env = map[string]string{}
+			}
+			maps.Copy(env, c.Env)
+			c.Env = env
+		}
+		sandbox, err = s.makeFrom(r, st, c)
+	} else if sandbox, err = s.engine.Create(r.Context(), s.spec(engine.Client(r.Context()), c)); sandbar.CodeOf(err) == sandbar.NotFound {
+		err = templateNotFound(c.Template)
 	}
-	if err == nil && r.Context().Err() != nil {
-		err = sandbar.Errorf(sandbar.Canceled, "the client left")
+	if err != nil {
+		return err
 	}
+	e, err := s.enter(r.Context(), sandbox, g, timeout)
 	if err != nil {
 		go s.engine.Stop(context.Background(), sandbox.ID())
 		return err
 	}
-	e.endAt(time.Now().Add(timeout), false)
+	if l, err := e.current(); err != nil {
+		return err
+	} else if err := l.launch(r.Context()); err != nil {
+		go s.engine.Stop(context.Background(), sandbox.ID())
+		return err
+	}
 	answer(w, http.StatusCreated, e.created(r))
 	return nil
 }
 
 // spec returns the engine's Spec. The time of the sandbox's end is the server's, so it has no idle
 // timeout.
-func (s *Server) spec(r *http.Request, c create) sandbar.Spec {
-	spec := sandbar.Spec{Image: imageOf(c.Template), Env: c.Env, Labels: c.Metadata, IdleTimeout: -1, Client: engine.Client(r.Context()), Network: sandbar.NetworkNone}
+func (s *Server) spec(client sandbar.Client, c create) sandbar.Spec {
+	spec := sandbar.Spec{Image: imageOf(c.Template), Env: c.Env, Labels: c.Metadata, IdleTimeout: -1, Client: client, Network: sandbar.NetworkNone}
 	if c.Internet == nil && s.engine.Caps().Outbound || c.Internet != nil && *c.Internet {
 		spec.Network = sandbar.NetworkOutbound
 	}
@@ -341,12 +374,8 @@ func (e *entry) servePause(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 	}
-	switch keeps := e.server.engine.Caps().SavesPrograms; {
-	case memory && !keeps:
-		return &sandbar.Error{Code: sandbar.Unsupported, Field: "memory", Message: "this driver keeps the files of a sandbox, and not its memory",
-			Fix: "pause with memory: false (keepMemory: false, keep_memory=False)"}
-	case !memory && keeps:
-		return unsupported("memory", "this driver pauses a sandbox with its memory only")
+	if err := e.server.canPause(memory); err != nil {
+		return err
 	}
 	if _, err := e.current(); err != nil {
 		return err
@@ -375,8 +404,8 @@ func (e *entry) serveConnect(w http.ResponseWriter, r *http.Request, action stri
 			return err
 		}
 	}
-	if autoPause {
-		return unsupported("autoPause", "a sandbox is not paused at its timeout")
+	if autoPause && !e.AutoPause {
+		return unsupported("autoPause", "whether a sandbox is paused at its timeout is decided at its creation")
 	}
 	if !memory && e.server.engine.Caps().SavesPrograms {
 		return unsupported("memory", "this driver resumes a sandbox with its memory only")
@@ -389,18 +418,16 @@ func (e *entry) serveConnect(w http.ResponseWriter, r *http.Request, action stri
 	if err != nil {
 		return err
 	}
-	status := http.StatusOK
-	if _, err = e.current(); sandbar.CodeOf(err) == sandbar.Conflict {
-		status = http.StatusCreated
-		var sandbox *engine.Sandbox
-		if sandbox, err = e.server.engine.Resume(r.Context(), e.id); err == nil {
-			_, err = e.adopt(sandbox)
-		}
-	} else if err == nil && action == "resume" {
-		err = sandbar.Errorf(sandbar.Conflict, "sandbox %s is not paused", e.label())
-	}
-	if err != nil {
+	_, resumed, err := e.wake(r.Context())
+	switch {
+	case err != nil:
 		return err
+	case !resumed && action == "resume":
+		return sandbar.Errorf(sandbar.Conflict, "sandbox %s is not paused", e.label())
+	}
+	status := http.StatusOK
+	if resumed {
+		status = http.StatusCreated
 	}
 	e.endAt(time.Now().Add(timeout), status == http.StatusOK)
 	answer(w, status, e.created(r))

@@ -176,7 +176,7 @@ func (l *life) command(q startRequest, p *process) (sandbar.Cmd, error) {
 	if q.Process.Cmd == "" {
 		return sandbar.Cmd{}, invalid("process.cmd", "process.cmd is missing", "")
 	}
-	dir, err := resolve(q.Process.Cwd)
+	dir, err := l.resolve(q.Process.Cwd)
 	if err != nil {
 		return sandbar.Cmd{}, err
 	}

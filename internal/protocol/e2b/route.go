@@ -126,6 +126,9 @@ func (s *Server) serveData(w http.ResponseWriter, r *http.Request, a address) {
 	e, err := s.find(a.id)
 	if err == nil {
 		l, err = e.current()
+		if sandbar.CodeOf(err) == sandbar.Conflict && e.AutoResume {
+			l, err = e.wakeForTraffic(ctx)
+		}
 	}
 	switch sandbar.CodeOf(err) {
 	case "":

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
+	"os"
 	"sync"
 	"time"
 
@@ -24,6 +25,9 @@ type Options struct {
 	MaxTimeout time.Duration
 	// MaxFile bounds the content of one uploaded file, in bytes. Default 16 GiB.
 	MaxFile int64
+	// Dir is a directory for uploads, which only this server uses; New empties it. Default: none, and
+	// templates have no files of their clients.
+	Dir string
 	// MaxConnections is the most requests into one sandbox in progress; further ones are Exhausted.
 	// Default 1024.
 	MaxConnections int
@@ -68,6 +72,7 @@ type Server struct {
 	mu      sync.Mutex
 	closing bool // also guards Add of the groups
 	entries map[sandbar.ID]*entry
+	jobs    []*job // in the order of their requests
 }
 
 // New returns a Server of sandboxes of e. It has no sandboxes yet but the paused ones that a Server
@@ -75,6 +80,9 @@ type Server struct {
 func New(e *engine.Engine, o Options) *Server {
 	s := &Server{engine: e, options: o.withDefaults(), entries: map[sandbar.ID]*entry{}}
 	s.names = ports.Names{Mark: mark, Domain: s.options.Domain}
+	if s.options.Dir != "" {
+		os.RemoveAll(s.options.Dir) // what is left counts as uploaded
+	}
 	s.all, s.cut = context.WithCancel(context.Background())
 	s.patient, s.hurry = context.WithCancel(s.all)
 	for _, p := range e.Paused() {

@@ -51,7 +51,7 @@ type (
 
 // watchFiles begins a watch.
 func (l *life) watchFiles(ctx context.Context, q watchRequest) (*watch, error) {
-	name, err := resolve(q.Path)
+	name, err := l.resolve(q.Path)
 	if err != nil {
 		return nil, err
 	}

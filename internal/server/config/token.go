@@ -78,6 +78,18 @@ func (c *Config) FindToken() (string, error) {
 	return readToken(path, setting)
 }
 
+// NewToken returns a token of 256 random bits.
+func NewToken() string { return randomHex(32) }
+
+// NewE2BToken returns a token of 160 random bits that has the form of E2B's API keys.
+func NewE2BToken() string { return "e2b_" + randomHex(20) }
+
+func randomHex(bytes int) string {
+	b := make([]byte, bytes)
+	rand.Read(b) // never fails: crypto/rand crashes the process instead
+	return hex.EncodeToString(b)
+}
+
 // makeToken creates a token file unless it exists. The file appears with its complete content
 // (link(2)), so of two daemons that start at once both read the same token.
 func makeToken(path string) (made bool, err error) {
@@ -89,9 +101,7 @@ func makeToken(path string) (made bool, err error) {
 		return false, err
 	}
 	defer os.Remove(f.Name())
-	var secret [32]byte
-	rand.Read(secret[:]) // never fails: crypto/rand crashes the process instead
-	_, err = io.WriteString(f, hex.EncodeToString(secret[:])+"\n")
+	_, err = io.WriteString(f, NewToken()+"\n")
 	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return false, err
 	}

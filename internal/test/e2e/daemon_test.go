@@ -41,12 +41,19 @@ func newDaemon(t *testing.T, dir string, env ...string) *daemon {
 // startDaemon starts a daemon in dir.
 func startDaemon(t *testing.T, dir string, env ...string) *daemon {
 	t.Helper()
+	return startDaemonBy(t, nil, dir, env...)
+}
+
+// startDaemonBy is startDaemon by a program that ends by executing its last arguments.
+func startDaemonBy(t *testing.T, by []string, dir string, env ...string) *daemon {
+	t.Helper()
 	d := &daemon{addr: freeAddress(t), dir: dir}
 	var err error
 	if d.logs, err = os.CreateTemp(dir, "log-"); err != nil {
 		t.Fatal(err)
 	}
-	d.cmd = exec.Command(testenv.Build(t, "cmd/sandbar"), "serve", "--listen", d.addr)
+	args := append(slices.Clone(by), testenv.Build(t, "cmd/sandbar"), "serve", "--listen", d.addr)
+	d.cmd = exec.Command(args[0], args[1:]...)
 	d.cmd.Env = append(append(environ(), "SANDBAR_TOKEN="+token, "SANDBAR_ALLOW_DEGRADED=true",
 		"SANDBAR_STATE_DIR="+filepath.Join(dir, "state"), "SANDBAR_RUNTIME_DIR="+filepath.Join(dir, "run")), env...)
 	d.cmd.Stdout, d.cmd.Stderr = d.logs, d.logs

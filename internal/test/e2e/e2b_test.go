@@ -14,7 +14,7 @@ import (
 // E2B's SDKs from npm work with a daemon: every public method that docs/e2b.md lists as served.
 func TestE2BNpm(t *testing.T) {
 	testenv.Need(t, testenv.Once, testenv.Linux, testenv.UserNS, testenv.NpmE2B, testenv.Python, testenv.Git)
-	runE2B(t, 29, "NODE_PATH="+testenv.NpmE2BModules(), "/usr/bin/node", "client.mjs")
+	runE2B(t, 31, "NODE_PATH="+testenv.NpmE2BModules(), "/usr/bin/node", "client.mjs")
 }
 
 // So do those from PyPI, with both of their clients.
@@ -23,6 +23,19 @@ func TestE2BPython(t *testing.T) {
 	for _, mode := range []string{"sync", "async"} {
 		t.Run(mode, func(t *testing.T) {
 			runE2B(t, 10, "PYTHONPATH="+testenv.PyE2BPath(), "/usr/bin/python3", "client.py", mode)
+		})
+	}
+}
+
+// Templates are built by the SDKs without a Docker daemon, and sandboxes are made of them.
+func TestE2BTemplates(t *testing.T) {
+	testenv.Need(t, testenv.Once, testenv.Linux, testenv.UserNS, testenv.Freezer, testenv.NpmE2B, testenv.PyE2B, testenv.Python)
+	t.Run("npm", func(t *testing.T) {
+		runE2B(t, 7, "NODE_PATH="+testenv.NpmE2BModules(), "/usr/bin/node", "template.mjs")
+	})
+	for _, mode := range []string{"sync", "async"} {
+		t.Run(mode, func(t *testing.T) {
+			runE2B(t, 3, "PYTHONPATH="+testenv.PyE2BPath(), "/usr/bin/python3", "template.py", mode)
 		})
 	}
 }
@@ -38,6 +51,9 @@ func runE2B(t *testing.T, checks int, env, program string, args ...string) {
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Env = append(environ(), env, "E2B_API_URL=http://"+d.addr, "E2B_SANDBOX_URL=http://"+d.addr, "E2B_API_KEY="+token,
 		"PYTHONDONTWRITEBYTECODE=1", "NO_PROXY=*")
+	if testenv.Freezer.Err() == nil {
+		cmd.Env = append(cmd.Env, "E2B_TEST_GROUPS=1") // the driver can measure and save sandboxes
+	}
 	out, err := cmd.CombinedOutput()
 	if n := bytes.Count(out, []byte("ok ")) - bytes.Count(out, []byte("not ok ")); err != nil || n != checks {
 		t.Errorf("%v; %d checks held, want %d:\n%s", err, n, checks, out)

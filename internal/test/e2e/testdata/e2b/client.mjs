@@ -104,7 +104,17 @@ await check('list', async () => {
   equal(await more[0].kill(), false)
   equal(await more[0].isRunning(), false)
 })
-await check('getMetrics', async () => equal(await s.getMetrics(), []))
+await check('getMetrics', async () => {
+  if (!process.env.E2B_TEST_GROUPS) return equal(await s.getMetrics(), []) // nothing counts
+  await until('there is a measurement', async () => (await s.getMetrics()).length > 0)
+  const [m] = await s.getMetrics()
+  truth(m.memUsed > 1 << 16 && m.memUsed <= m.memTotal && m.cpuCount > 0 && m.diskTotal > 0 && Date.now() - m.timestamp < 60_000, JSON.stringify(m))
+  await s.commands.run('head -c 20000000 /dev/zero > big; timeout 2 sh -c "while :; do :; done"; true')
+  const now = await (await fetch(new URL('/metrics', url), { headers: { 'E2b-Sandbox-Id': s.sandboxId, 'E2b-Sandbox-Port': '49983', 'X-Access-Token': s.envdAccessToken } })).json()
+  truth(now.disk_used > 20_000_000 && now.disk_used < 60_000_000 && now.mem_used > now.disk_used && now.cpu_used_pct > 1, JSON.stringify(now))
+  equal(await s.getMetrics({ start: new Date(0), end: new Date(1000) }), [])
+  await s.files.remove('big')
+})
 await check('pause', async () => {
   await throws(SandboxError, () => s.pause(), 'keepMemory')
   const p = await create()
@@ -115,6 +125,39 @@ await check('pause', async () => {
   const again = await Sandbox.connect(p.sandboxId)
   equal(await again.files.read('kept'), 'kept')
   equal(await again.kill(), true)
+})
+await check('createSnapshot, listSnapshots, deleteSnapshot, fork', async () => {
+  if (!process.env.E2B_TEST_GROUPS) return throws(SandboxError, () => s.createSnapshot(), '501')
+  const p = await create()
+  await p.files.write('kept', 'one')
+  const snapshot = await p.createSnapshot({ name: 'mine' })
+  equal(snapshot.names, ['mine:default'])
+  await p.files.write('kept', 'two')
+  const copies = await p.fork({ count: 2 })
+  all.push(...copies)
+  equal(await Promise.all(copies.map((f) => f.files.read('kept'))), ['two', 'two'])
+  const sleeper = await p.commands.run('sleep 1000', { background: true })
+  await throws(SandboxError, () => p.createSnapshot(), '501') // native has no memory of programs
+  await sleeper.kill()
+  equal((await Sandbox.listSnapshots({ sandboxId: p.sandboxId }).nextItems()).map((i) => i.snapshotId), [snapshot.snapshotId])
+  await p.kill()
+  const made = [await Sandbox.create(snapshot.snapshotId), await Sandbox.create('mine', { metadata: { from: 'mine' } })]
+  all.push(...made)
+  for (const m of made) equal(await m.files.read('kept'), 'one')
+  equal((await made[1].getInfo()).metadata, { from: 'mine' })
+  equal([await Sandbox.deleteSnapshot(snapshot.snapshotId), await Sandbox.deleteSnapshot(snapshot.snapshotId)], [true, false])
+  await throws(SandboxError, () => Sandbox.create(snapshot.snapshotId), '404')
+  for (const m of [...made, ...copies]) equal(await m.kill(), true)
+})
+await check('onTimeout: pause', async () => {
+  await throws(SandboxError, () => Sandbox.create({ lifecycle: { onTimeout: 'pause' } }), '501')
+  if (!process.env.E2B_TEST_GROUPS) return
+  const p = await create({ timeoutMs: 0, lifecycle: { onTimeout: { action: 'pause', keepMemory: false } } })
+  await until('it is paused', async () => (await p.getInfo()).state === 'paused')
+  equal((await p.getInfo()).lifecycle, { onTimeout: 'pause', autoResume: false })
+  await Sandbox.connect(p.sandboxId)
+  equal((await p.commands.run('echo back')).stdout, 'back\n')
+  await p.kill()
 })
 
 await check('commands.run', async () => {
@@ -301,11 +344,10 @@ await check('private ports', async () => {
   await p.kill()
 })
 await check('what is not served is refused', async () => {
-  for (const opts of [{ lifecycle: { onTimeout: 'pause' } }, { network: { denyOut: ['10.0.0.0/8'] } }, { volumeMounts: { '/v': 'v' } }]) {
+  for (const opts of [{ network: { denyOut: ['10.0.0.0/8'] } }, { volumeMounts: { '/v': 'v' } }]) {
     await throws(SandboxError, () => Sandbox.create(opts), '501')
   }
   await throws(SandboxError, () => Sandbox.create('no-such-template'), '404')
-  await throws(SandboxError, () => s.createSnapshot(), '501')
   await throws(SandboxError, () => s.updateNetwork({ allowInternetAccess: false }), '501')
   await throws(SandboxError, () => s.files.write('x', 'y', { metadata: { a: 'b' } }))
 })

@@ -1,0 +1,115 @@
+package main
+
+import (
+	_ "embed"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"time"
+)
+
+//go:embed e2b.cjs
+var e2bProgram []byte
+
+// e2bModules are the packages of npm that "make tools" fetches.
+const e2bModules = ".cache/e2b-npm/node_modules"
+
+// emptyE2B answers as an E2B server whose sandboxes need no time: the SDK's own part.
+func emptyE2B(w http.ResponseWriter, r *http.Request) {
+	io.Copy(io.Discard, r.Body)
+	switch r.URL.Path {
+	case "/v2/sandboxes":
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusCreated)
+		io.WriteString(w, `{"sandboxID":"i","templateID":"base","clientID":"c","envdVersion":"0.6.13","envdAccessToken":"t","domain":"localhost"}`)
+	case "/process.Process/Start":
+		w.Header().Set("Content-Type", "application/connect+json")
+		for _, m := range []string{`{"event":{"start":{"pid":1}}}`, `{"event":{"end":{"exited":true,"status":"exit status 0"}}}`, `{}`} {
+			head := []byte{0, 0, 0, 0, 0}
+			if m == `{}` {
+				head[0] = 2 // the end of the stream
+			}
+			binary.BigEndian.PutUint32(head[1:], uint32(len(m)))
+			w.Write(append(head, m...))
+		}
+	case "/execute":
+		w.Header().Set("Content-Type", "application/x-ndjson")
+		io.WriteString(w, `{"type":"number_of_executions","execution_count":1}`+"\n"+`{"type":"result","text":"2","is_main_result":true}`+"\n"+`{"type":"end_of_execution"}`+"\n")
+	default: // the end of a sandbox
+		w.WriteHeader(http.StatusNoContent)
+	}
+}
+
+// runE2B runs the program with E2B's SDK against a daemon, and decodes its numbers.
+func runE2B(l *lab, what string) (ours, bare []float64, err error) {
+	d, err := startDaemon(l.sandbar, "SANDBAR_E2B=true", "SANDBAR_LOG_LEVEL=error", "SANDBAR_ALLOW_DEGRADED=true",
+		"SANDBAR_LIMITS_DEFAULT_MEMORY=1GiB", "SANDBAR_LIMITS_DEFAULT_DISK=512MiB", "SANDBAR_TEMPLATES_MEMORY=4GiB")
+	if err != nil {
+		return nil, nil, err
+	}
+	defer d.stop()
+	empty := httptest.NewServer(http.HandlerFunc(emptyE2B))
+	defer empty.Close()
+	modules, err := filepath.Abs(e2bModules)
+	if err != nil {
+		return nil, nil, err
+	}
+	program := filepath.Join(d.dir, "e2b.cjs")
+	if err := os.WriteFile(program, e2bProgram, 0o600); err != nil {
+		return nil, nil, err
+	}
+	cmd := exec.Command("node", program, what, empty.URL)
+	cmd.Env = append(os.Environ(), "NODE_PATH="+modules, "NO_PROXY=*", "E2B_VALIDATE_API_KEY=false",
+		"E2B_API_URL=http://"+d.addr, "E2B_SANDBOX_URL=http://"+d.addr, "E2B_API_KEY="+d.token)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, nil, fmt.Errorf("the program with E2B's SDK: %w", err)
+	}
+	var numbers struct{ Ours, Bare []float64 }
+	err = json.Unmarshal(out, &numbers)
+	return numbers.Ours, numbers.Bare, err
+}
+
+// e2bCall measures a call of E2B's SDK from npm. beyond: the bound is for the time beyond that of a
+// server that does nothing.
+func e2bCall(what string, bound time.Duration, beyond bool) func(*lab) (measured, error) {
+	return func(l *lab) (measured, error) {
+		ours, bare, err := runE2B(l, what)
+		if err != nil {
+			return measured{}, err
+		}
+		a, b := timesOf(ours), timesOf(bare)
+		took := a.quantile(0.5)
+		if beyond {
+			took -= b.quantile(0.5)
+		}
+		return measured{value: a.String(), baseline: "a server that does nothing: " + b.String(), kept: took <= bound}, nil
+	}
+}
+
+// timesOf returns sorted times of milliseconds.
+func timesOf(all []float64) times {
+	t := make(times, len(all))
+	for i, n := range all {
+		t[i] = time.Duration(n * float64(time.Millisecond))
+	}
+	slices.Sort(t)
+	return t
+}
+
+// e2bFiles measures the best speed of three files of 256 MiB, each way.
+func e2bFiles(l *lab) (measured, error) {
+	speeds, _, err := runE2B(l, "files")
+	if err != nil || len(speeds) != 2 {
+		return measured{}, err
+	}
+	return measured{value: fmt.Sprintf("in %.0f MB/s, out %.0f MB/s", speeds[0]/1e6, speeds[1]/1e6), kept: min(speeds[0], speeds[1]) >= 500e6}, nil
+}

@@ -1,0 +1,123 @@
+package e2b
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// request asks for a build.
+func (r *rig) request(body string) (q templateRequest) {
+	r.t.Helper()
+	status, text := r.plane("POST", "/v3/templates", body)
+	if err := json.Unmarshal([]byte(text), &q); err != nil || status != 202 {
+		r.t.Fatalf("%d %s", status, text)
+	}
+	return q
+}
+
+// built starts a build and waits for its end.
+func (r *rig) built(q templateRequest, body string) buildStatus {
+	r.t.Helper()
+	if status, text := r.plane("POST", "/v2/templates/"+q.TemplateID+"/builds/"+q.BuildID, body); status != 202 {
+		r.t.Fatalf("%d %s", status, text)
+	}
+	for {
+		var b buildStatus
+		status, text := r.plane("GET", "/templates/"+q.TemplateID+"/builds/"+q.BuildID+"/status?logsOffset=0", "")
+		if err := json.Unmarshal([]byte(text), &b); err != nil || status != 200 {
+			r.t.Fatalf("%d %s", status, text)
+		}
+		if b.Status != building {
+			return b
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// Names with tags lead to builds of one template; a build that no name leads to is removed.
+func TestTemplateNames(t *testing.T) {
+	r := newRig(t, Options{}, savingDriver)
+	first := r.request(`{"name":"Mine"}`)
+	if b := r.built(first, `{"fromImage":"base","steps":[{"type":"ENV","args":["A","1"]}]}`); b.Status != ready || len(b.LogEntries) != 2 {
+		t.Fatalf("%+v", b)
+	}
+	tagged := r.request(`{"name":"mine","tags":["v1","V2"]}`)
+	if b := r.built(tagged, `{"fromTemplate":"mine","steps":[{"type":"ENV","args":["B","2"]}]}`); b.Status != ready {
+		t.Fatalf("%+v", b)
+	}
+	if first.TemplateID != tagged.TemplateID || strings.Join(tagged.Tags, " ") != "v1 v2" || strings.Join(first.Tags, " ") != "default" {
+		t.Errorf("%+v, %+v", first, tagged)
+	}
+	for template, want := range map[string]string{"mine": `{"A":"1","C":"3"}`, "mine:v1": `{"A":"1","B":"2","C":"3"}`, "mine:v2": `{"A":"1","B":"2","C":"3"}`} {
+		c := r.create(`{"templateID":"` + template + `","envVars":{"C":"3"}}`)
+		if _, text := r.ask("GET", "/envs", "", c.to("49983")...); text != want {
+			t.Errorf("%s has %s", template, text)
+		}
+	}
+	if b := r.built(r.request(`{"name":"mine"}`), `{"fromImage":"base"}`); b.Status != ready {
+		t.Fatalf("%+v", b)
+	}
+	if n := len(r.engine.Paused()); n != 2 {
+		t.Errorf("there are %d builds, want 2", n)
+	}
+	if status, _ := r.plane("DELETE", "/templates/mine", ""); status != 204 || len(r.engine.Paused()) != 0 {
+		t.Errorf("%d, %d builds are left", status, len(r.engine.Paused()))
+	}
+}
+
+// A build that fails says at which step, and leaves nothing.
+func TestTemplateFailures(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "uploads")
+	r := newRig(t, Options{Dir: dir}, savingDriver)
+	for steps, want := range map[string]string{
+		`[{"type":"ENV","args":["A"]}]`:                                           "1",
+		`[{"type":"ENV","args":["A","b","C=","d"]}]`:                              "1",
+		`[{"type":"USER","args":["user"]},{"type":"USER","args":["other"]}]`:      "2",
+		`[{"type":"VOLUME","args":["/x"]}]`:                                       "1",
+		`[{"type":"RUN","args":[]}]`:                                              "1",
+		`[{"type":"COPY","args":["../a","b"]}]`:                                   "1",
+		`[{"type":"COPY","args":["/etc/passwd","b"]}]`:                            "1",
+		`[{"type":"COPY","args":["a","b","","888"]}]`:                             "1",
+		`[{"type":"COPY","args":["a","b"],"filesHash":"../../../../etc/passwd"}]`: "1",
+	} {
+		b := r.built(r.request(`{"name":"bad"}`), `{"fromImage":"base","steps":`+steps+`}`)
+		if b.Status != failed || b.Reason == nil || b.Reason.Step != want {
+			t.Errorf("%s: %+v", steps, b)
+		}
+	}
+	if n := len(r.engine.List()) + len(r.engine.Paused()); n > 0 {
+		t.Errorf("%d sandboxes are left", n)
+	}
+	q := r.request(`{"name":"files"}`)
+	path := "/templates/" + q.TemplateID + "/files/" + strings.Repeat("a", 64)
+	for _, want := range []bool{false, true} {
+		var link struct {
+			Present bool
+			URL     string
+			Headers map[string]string
+		}
+		_, text := r.plane("GET", path, "")
+		if err := json.Unmarshal([]byte(text), &link); err != nil || link.Present != want || link.URL != r.url+path || link.Headers[keyHeader] != apiKey {
+			t.Errorf("%s", text)
+		}
+		if status, text := r.plane("PUT", path, "content"); status != 200 {
+			t.Errorf("%d %s", status, text)
+		}
+	}
+	if status, _ := r.ask("PUT", path, "content"); status == 200 {
+		t.Error("an upload needs no key")
+	}
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 {
+		t.Error(entries, err)
+	}
+	if status, text := r.plane("POST", "/v2/templates/"+q.TemplateID+"/builds/"+q.BuildID, `{"fromImage":"base"}`); status != 202 {
+		t.Fatalf("%d %s", status, text)
+	}
+	if status, text := r.plane("POST", "/v2/templates/"+q.TemplateID+"/builds/"+q.BuildID, `{"fromImage":"base"}`); status != 409 {
+		t.Errorf("%d %s", status, text)
+	}
+}
