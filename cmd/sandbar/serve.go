@@ -179,7 +179,7 @@ func (a *app) serve(cfg *config.Config, load func() (*config.Config, error)) err
 		AllowedHosts: cfg.AllowedHosts, AllowedOrigins: cfg.AllowedOrigins, MetricsOpen: cfg.MetricsOpen,
 		Version: thisBuild().Version, Load: e.Stats, Metrics: metrics,
 		Routes: map[string]http.Handler{"GET /ws": ws,
-			"/sandboxes": api, "/sandboxes/": api, "/koyeb-sandbox/": api, "/r/": api},
+			"/sandboxes": api, "/sandboxes/": api, "/koyeb-sandbox/": api, "/r/": api, "/v1/": api, "/openapi.json": api},
 		Hosts: hosts, Overlay: overlay,
 		Logger: log,
 	})
