@@ -289,13 +289,13 @@ class AsyncCommands:
             await frames.send_input(stdin.encode() if isinstance(stdin, str) else stdin)
             await frames.end_input()
             outputs = {"o": b"", "e": b""}
-            while frames.result is None:
+            while not frames.over:
                 kind, data = await frames.next()
                 if kind in outputs:
                     outputs[kind] += data
         finally:
             await frames.aclose()
-        end = frames.result
+        end = frames.result or {}
         code = end["exit_code"] if end["exit_code"] is not None else -1
         return CommandResult(outputs["o"].decode("utf-8", "replace"), outputs["e"].decode("utf-8", "replace"), code,
                              "" if end["outcome"] == "exited" else end["outcome"], end["truncated"])
@@ -632,6 +632,11 @@ class _Frames:
         except OSError:
             pass  # the command has ended, or next() reports the broken connection
 
+    @property
+    def over(self) -> bool:
+        """Whether next() has returned everything."""
+        return self.result is not None and not self._ahead
+
     async def send_input(self, data: bytes) -> None:
         """Send input within the daemon's credit. Output that arrives meanwhile is kept."""
         while data and self.result is None:
@@ -693,7 +698,7 @@ class AsyncPty:
         await self._frames.resize(rows, cols)
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        while self._frames.result is None or self._frames._ahead:
+        while not self._frames.over:
             kind, data = await self._frames.next()
             if kind == "o":
                 yield data
