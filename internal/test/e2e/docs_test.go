@@ -40,16 +40,19 @@ var pages = []page{
 	{"docs/execution.md", []testenv.Requirement{testenv.Python, testenv.WasmModules}},
 	{"docs/executor.md", []testenv.Requirement{testenv.Python, testenv.Curl, testenv.PyKoyeb}},
 	{"docs/fathom.md", []testenv.Requirement{testenv.Python, testenv.Curl, testenv.NpmWS, testenv.PyWebsockets}},
+	{"docs/go.md", nil},
 	{"docs/iii-errors.md", nil},
 	{"docs/iii.md", []testenv.Requirement{testenv.NpmIII, testenv.PyIII}},
 	{"docs/packages.md", nil},
 	{"docs/previews.md", []testenv.Requirement{testenv.Python, testenv.Curl}},
 	{"docs/protocols.md", nil},
+	{"docs/python.md", []testenv.Requirement{testenv.PyWheels, testenv.NpmTypeScript}},
 	{"docs/sandboxes.md", []testenv.Requirement{testenv.Python, testenv.Curl, testenv.JQ}},
 	{"docs/snapshots.md", []testenv.Requirement{testenv.Freezer}},
 	{"docs/stdio.md", []testenv.Requirement{testenv.Python, testenv.WasmModules}},
 	{"docs/system-calls.md", nil},
 	{"docs/terminals.md", []testenv.Requirement{testenv.UserNS}},
+	{"docs/typescript.md", []testenv.Requirement{testenv.PyWheels, testenv.NpmTypeScript}},
 	{"docs/vm.md", nil},
 }
 
@@ -167,9 +170,18 @@ func (p page) run(t *testing.T, all []fencedBlock) {
 	if slices.ContainsFunc(p.needs, func(r testenv.Requirement) bool { return r.Name == testenv.WasmModules.Name }) {
 		env = append(env, "SANDBAR_CONFIG="+newStdioSandbox(t).config)
 	}
+	python := []string{testenv.PythonPath(), testenv.KoyebPath(), testenv.PyIIIPath(), testenv.PyE2BPath()}
+	if slices.ContainsFunc(p.needs, func(r testenv.Requirement) bool { return r.Name == testenv.NpmTypeScript.Name }) {
+		sdk := t.TempDir()
+		buildSDKs(t, sdk)
+		python = []string{filepath.Join(sdk, "py")}
+		if err := os.Symlink(filepath.Join(sdk, "node_modules", "sandbar"), filepath.Join(dir, "node_modules", "sandbar")); err != nil {
+			t.Fatal(err)
+		}
+	}
 	s := newSession(t, dir, append(env, "HOME="+dir, "PATH="+filepath.Join(dir, "bin")+":/usr/local/bin:/usr/bin:/bin",
 		"NO_PROXY=*", "PYTHONDONTWRITEBYTECODE=1",
-		"PYTHONPATH="+strings.Join([]string{testenv.PythonPath(), testenv.KoyebPath(), testenv.PyIIIPath(), testenv.PyE2BPath()}, ":"),
+		"PYTHONPATH="+strings.Join(python, ":"),
 		"SANDBAR_STATE_DIR="+filepath.Join(dir, "state"), "SANDBAR_RUNTIME_DIR="+filepath.Join(dir, "run"),
 		"SANDBAR_LISTEN="+free["127.0.0.1:8080"], "SANDBAR_URL=http://"+free["127.0.0.1:8080"],
 		"PORT="+port(free["127.0.0.1:3030"]), "PROXY_PORT="+port(free["127.0.0.1:3031"])))

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -45,9 +46,16 @@ func TestSDKs(t *testing.T) {
 			}
 		}
 	}
-	t.Run("python", run("/usr/bin/python3", "-P", "run.py", "sync"))
-	t.Run("python async", run("/usr/bin/python3", "-P", "run.py", "async"))
+	t.Run("python", run("/usr/bin/python3", "run.py", "sync"))
+	t.Run("python async", run("/usr/bin/python3", "run.py", "async"))
 	t.Run("typescript", run("/usr/bin/node", "run.mjs"))
+	t.Run("go", func(t *testing.T) {
+		before := proxy.count()
+		runGoClient(t, "http://"+proxy.addr)
+		if cuts := proxy.count() - before; cuts < 2 {
+			t.Errorf("%d streams were cut", cuts)
+		}
+	})
 	d.endClean(t)
 }
 
@@ -129,8 +137,8 @@ func (c *cutter) count() int {
 
 // join copies in both directions until one ends.
 func (c *cutter) join(outside, inside net.Conn) {
-	log := make(chan struct{})
-	var once, both sync.Once
+	var log atomic.Bool // the last request is for a log
+	var both sync.Once
 	end := func() { both.Do(func() { outside.Close(); inside.Close() }) }
 	var ways sync.WaitGroup
 	ways.Go(func() {
@@ -138,9 +146,7 @@ func (c *cutter) join(outside, inside net.Conn) {
 		buf := make([]byte, 64<<10)
 		for {
 			n, err := outside.Read(buf)
-			if bytes.Contains(buf[:n], []byte("process_logs_streaming")) {
-				once.Do(func() { close(log) })
-			}
+			log.Store(bytes.Contains(buf[:n], []byte("process_logs_streaming")))
 			if _, werr := inside.Write(buf[:n]); err != nil || werr != nil {
 				return
 			}
@@ -151,10 +157,8 @@ func (c *cutter) join(outside, inside net.Conn) {
 		buf := make([]byte, 256)
 		for sent := 0; ; {
 			n, err := inside.Read(buf)
-			select {
-			case <-log:
-				sent += n
-			default:
+			if sent += n; !log.Load() {
+				sent = 0
 			}
 			if _, werr := outside.Write(buf[:n]); err != nil || werr != nil {
 				return
@@ -169,4 +173,3 @@ func (c *cutter) join(outside, inside net.Conn) {
 	})
 	ways.Wait()
 }
-
