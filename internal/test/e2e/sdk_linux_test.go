@@ -73,4 +73,3 @@ func TestSDKExamples(t *testing.T) {
 		})
 	}
 }
-
