@@ -109,8 +109,8 @@ accepts a configuration file of the iii-sandbox worker of an iii engine.`,
 // 200 concurrent executions on 2 processors have needed 16.
 const spareThreads = 32
 
-// serve runs the daemon until a termination signal, or with untilEOF until standard input ends. load
-// reloads the configuration.
+// serve runs the daemon until a termination signal, or with untilEOF until standard input ends.
+// load reloads the configuration.
 func (a *app) serve(cfg *config.Config, untilEOF bool, load func() (*config.Config, error)) error {
 	signals := a.notify(os.Interrupt, syscall.SIGTERM)
 	defer signal.Stop(signals)
