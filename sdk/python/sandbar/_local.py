@@ -32,7 +32,9 @@ class Daemon:
         self.token = secrets.token_urlsafe(32)
         self._dir = tempfile.mkdtemp(prefix="sandbar-")
         self._log = os.path.join(self._dir, "log")
-        env = {**os.environ, "SANDBAR_STATE_DIR": os.path.join(self._dir, "state"), "SANDBAR_RUNTIME_DIR": os.path.join(self._dir, "run"),
+        # The daemon refuses variables that are no settings.
+        inherited = {k: v for k, v in os.environ.items() if k != "SANDBAR_BIN"}
+        env = {**inherited, "SANDBAR_STATE_DIR": os.path.join(self._dir, "state"), "SANDBAR_RUNTIME_DIR": os.path.join(self._dir, "run"),
                **(settings or {}), "SANDBAR_TOKEN": self.token}
         try:
             with open(self._log, "wb") as log:

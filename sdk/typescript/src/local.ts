@@ -15,9 +15,10 @@ export async function startDaemon(settings: Record<string, string> = {}): Promis
     import("node:child_process"), import("node:crypto"), import("node:fs/promises"), import("node:os"), import("node:path")]);
   const dir = await fs.mkdtemp(path.join(os.tmpdir(), "sandbar-"));
   const token = randomBytes(32).toString("base64url");
-  const child = spawn(process.env.SANDBAR_BIN ?? "sandbar", ["serve", "--until-eof", "--listen", "127.0.0.1:0"], {
+  const { SANDBAR_BIN, ...inherited } = process.env; // the daemon refuses variables that are no settings
+  const child = spawn(SANDBAR_BIN ?? "sandbar", ["serve", "--until-eof", "--listen", "127.0.0.1:0"], {
     stdio: ["pipe", "ignore", "pipe"],
-    env: { ...process.env, SANDBAR_STATE_DIR: path.join(dir, "state"), SANDBAR_RUNTIME_DIR: path.join(dir, "run"), ...settings, SANDBAR_TOKEN: token },
+    env: { ...inherited, SANDBAR_STATE_DIR: path.join(dir, "state"), SANDBAR_RUNTIME_DIR: path.join(dir, "run"), ...settings, SANDBAR_TOKEN: token },
   });
   const ended = new Promise<void>((resolve) => child.once("close", () => resolve()));
   const close = async () => {
