@@ -54,6 +54,8 @@ type Client struct {
 	// Flow separates parallel activities of one client, such as its connections. If work must wait,
 	// the flows of a client take turns.
 	Flow string
+	// Address is the network address of the caller's connection; "" if it is unknown.
+	Address string
 }
 
 // Network is the network access of a sandbox.

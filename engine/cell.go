@@ -18,9 +18,10 @@ import (
 // An error is a failure of the platform, or the code was not run: Invalid, TooLarge, Denied,
 // Exhausted, Canceled, or NotFound for a removed context. Everything that the code does is a
 // CellResult.
-func (c *Context) Run(ctx context.Context, cell Cell, sink CellSink) (CellResult, error) {
+func (c *Context) Run(ctx context.Context, cell Cell, sink CellSink) (r CellResult, err error) {
 	s := c.s
-	cell, err := c.checkCell(cell)
+	defer func() { s.e.audit(Client(ctx), DidRunCell, s.id, r.Outcome.String(), err) }()
+	cell, err = c.checkCell(cell)
 	if err != nil {
 		return CellResult{}, err
 	}
@@ -47,7 +48,7 @@ func (c *Context) Run(ctx context.Context, cell Cell, sink CellSink) (CellResult
 		return CellResult{}, err
 	}
 	setup := time.Since(admitted)
-	r, err := c.runCell(ctx, k, cell, sink)
+	r, err = c.runCell(ctx, k, cell, sink)
 	s.e.observe(s.id, Observation{Language: c.spec.Language, Err: err, Setup: setup, Total: time.Since(admitted),
 		Result: sandbar.Result{Outcome: r.Outcome, Duration: r.Duration, StdoutBytes: r.StdoutBytes, StderrBytes: r.StderrBytes}})
 	return r, err

@@ -115,7 +115,8 @@ type interpreter struct {
 // CreateContext starts an interpreter. Unsupported: there are no contexts of the language, or the
 // sandbox has no such interpreter. Exhausted: the sandbox has 16 contexts. Invalid: the directory
 // or the environment.
-func (s *Sandbox) CreateContext(ctx context.Context, spec ContextSpec) (*Context, error) {
+func (s *Sandbox) CreateContext(ctx context.Context, spec ContextSpec) (_ *Context, err error) {
+	defer func() { s.audit(ctx, DidCreateContext, err) }()
 	if spec.Language == "" {
 		spec.Language = "python"
 	}
@@ -143,7 +144,7 @@ func (s *Sandbox) CreateContext(ctx context.Context, spec ContextSpec) (*Context
 	if err := s.addContext(c); err != nil {
 		return nil, err
 	}
-	if err := c.Restart(ctx); err != nil {
+	if err := c.restart(ctx); err != nil {
 		s.dropContext(c)
 		return nil, err
 	}
@@ -420,6 +421,13 @@ func (k *interpreter) interrupt() error {
 // Restart ends the interpreter, with a running cell, and starts a new one. The counter of
 // executions begins again.
 func (c *Context) Restart(ctx context.Context) error {
+	err := c.restart(ctx)
+	c.s.audit(ctx, DidRestartContext, err)
+	return err
+}
+
+// restart implements Restart.
+func (c *Context) restart(ctx context.Context) error {
 	release, err := c.s.hold()
 	if err != nil {
 		return err

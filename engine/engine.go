@@ -95,6 +95,9 @@ type Config struct {
 	// return quickly.
 	Observe func(Observation)
 
+	// Audit, if set, records what callers do.
+	Audit Auditor
+
 	halfDisk bool // Default.Disk was not set
 }
 

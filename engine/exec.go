@@ -16,11 +16,12 @@ import (
 // A program that ends by itself leaves its background processes running. If the engine ends the
 // program (time, output limit, cancellation), the engine ends all processes that the program
 // started too, and returns the result when these are gone.
-func (s *Sandbox) Exec(ctx context.Context, c sandbar.Cmd, stdin sandbar.Input, lim sandbar.Limits, sink Sink) (sandbar.Result, error) {
+func (s *Sandbox) Exec(ctx context.Context, c sandbar.Cmd, stdin sandbar.Input, lim sandbar.Limits, sink Sink) (r sandbar.Result, err error) {
+	defer func() { s.e.audit(Client(ctx), DidRun, s.id, r.Outcome.String(), err) }()
 	if ctx.Err() != nil {
 		return sandbar.Result{}, sandbar.Errorf(sandbar.Canceled, "cancelled before it started: %w", context.Cause(ctx))
 	}
-	c, lim, err := s.check(c, lim, s.spec.Limits)
+	c, lim, err = s.check(c, lim, s.spec.Limits)
 	if err != nil {
 		return sandbar.Result{}, err
 	}
@@ -128,7 +129,9 @@ func dropProcess(p driver.Process) {
 // default is no limit. Exhausted: 256 programs run in the sandbox.
 func (s *Sandbox) Start(ctx context.Context, c sandbar.Cmd, stdin sandbar.Input, lim sandbar.Limits) (*Process, error) {
 	output := newReplay(s.e.cfg.ReplayBytes)
-	return s.launch(ctx, c, stdin, lim, output, output)
+	p, err := s.launch(ctx, c, stdin, lim, output, output)
+	s.audit(ctx, DidStart, err)
+	return p, err
 }
 
 // StartSink is Start with a sink for all output. A sink that blocks stops the program's output. No
@@ -138,7 +141,9 @@ func (s *Sandbox) StartSink(ctx context.Context, c sandbar.Cmd, stdin sandbar.In
 	if sink == nil {
 		sink = Discard
 	}
-	return s.launch(ctx, c, stdin, lim, sink, newReplay(0))
+	p, err := s.launch(ctx, c, stdin, lim, sink, newReplay(0))
+	s.audit(ctx, DidStart, err)
+	return p, err
 }
 
 // launch starts a program with followers; its output goes to sink.

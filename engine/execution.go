@@ -47,7 +47,7 @@ func (e *Engine) Admit(job sandbar.Job) (*Execution, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := e.rateLimiters.Load().allow(p.spec.Client); err != nil {
+	if err := e.allow(p.spec.Client); err != nil {
 		return nil, err
 	}
 	if err := e.checkInterpreter(&p); err != nil {
@@ -145,6 +145,7 @@ func (x *Execution) begin() error {
 // end completes an execution. It is called once: by Run, or by the call that withdrew an execution
 // before Run.
 func (x *Execution) end(r sandbar.Result, err error) {
+	x.e.audit(x.plan.spec.Client, DidExecute, x.id, r.Outcome.String(), err)
 	x.e.observe(x.id, Observation{Language: x.plan.language.Name, Result: r, Err: err,
 		Queued: x.queued, Setup: x.setup, Total: time.Since(x.admitted)})
 	x.e.mu.Lock()

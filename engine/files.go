@@ -17,7 +17,7 @@ type files struct {
 	fs sandbar.FS
 }
 
-// counted runs f as activity of the sandbox.
+// counted runs call as activity of the sandbox.
 func (f files) counted(call func() error) error {
 	release, err := f.s.hold()
 	if err != nil {
@@ -25,6 +25,13 @@ func (f files) counted(call func() error) error {
 	}
 	defer release()
 	return f.s.explainGone(call())
+}
+
+// recorded is counted, as an action of the caller in ctx.
+func (f files) recorded(ctx context.Context, verb Verb, call func() error) error {
+	err := f.counted(call)
+	f.s.audit(ctx, verb, err)
+	return err
 }
 
 // explainGone replaces the error of a call that ended because the sandbox was paused.
@@ -35,7 +42,8 @@ func (s *Sandbox) explainGone(err error) error {
 	return err
 }
 
-func (f files) Open(ctx context.Context, path string) (sandbar.File, error) {
+func (f files) Open(ctx context.Context, path string) (_ sandbar.File, err error) {
+	defer func() { f.s.audit(ctx, DidRead, err) }()
 	release, err := f.s.hold()
 	if err != nil {
 		return nil, err
@@ -61,7 +69,12 @@ func fileTooLarge(path string, most int64) error {
 		Fix:     "read it inside the sandbox, or have the operator raise max_file"}
 }
 
-func (f files) Create(ctx context.Context, path string, opt sandbar.CreateOptions) (sandbar.FileWriter, error) {
+func (f files) Create(ctx context.Context, path string, opt sandbar.CreateOptions) (_ sandbar.FileWriter, err error) {
+	defer func() {
+		if err != nil { // otherwise Commit records it
+			f.s.audit(ctx, DidWrite, err)
+		}
+	}()
 	release, err := f.s.hold()
 	if err != nil {
 		return nil, err
@@ -71,7 +84,7 @@ func (f files) Create(ctx context.Context, path string, opt sandbar.CreateOption
 		release()
 		return nil, err
 	}
-	return heldWriter{w, f.s, release}, nil
+	return heldWriter{w, f.s, Client(ctx), release}, nil
 }
 
 func (f files) Stat(ctx context.Context, path string) (info sandbar.FileInfo, err error) {
@@ -85,19 +98,19 @@ func (f files) ReadDir(ctx context.Context, path, after string, limit int) (info
 }
 
 func (f files) Mkdir(ctx context.Context, path string, mode fs.FileMode, parents bool) error {
-	return f.counted(func() error { return f.fs.Mkdir(ctx, path, mode, parents) })
+	return f.recorded(ctx, DidMkdir, func() error { return f.fs.Mkdir(ctx, path, mode, parents) })
 }
 
 func (f files) Remove(ctx context.Context, path string, recursive bool) error {
-	return f.counted(func() error { return f.fs.Remove(ctx, path, recursive) })
+	return f.recorded(ctx, DidRemove, func() error { return f.fs.Remove(ctx, path, recursive) })
 }
 
 func (f files) Rename(ctx context.Context, from, to string) error {
-	return f.counted(func() error { return f.fs.Rename(ctx, from, to) })
+	return f.recorded(ctx, DidRename, func() error { return f.fs.Rename(ctx, from, to) })
 }
 
 func (f files) Chmod(ctx context.Context, path string, mode fs.FileMode, recursive bool) error {
-	return f.counted(func() error { return f.fs.Chmod(ctx, path, mode, recursive) })
+	return f.recorded(ctx, DidChmod, func() error { return f.fs.Chmod(ctx, path, mode, recursive) })
 }
 
 // ReadFiles implements sandbar.BatchReader if the driver's FS does. Otherwise: Unsupported.
@@ -106,7 +119,7 @@ func (f files) ReadFiles(ctx context.Context, paths []string, max int) (all []sa
 	if !ok {
 		return nil, f.cannot("read many files at once", "open them one by one")
 	}
-	err = f.counted(func() (err error) { all, err = r.ReadFiles(ctx, paths, max); return err })
+	err = f.recorded(ctx, DidRead, func() (err error) { all, err = r.ReadFiles(ctx, paths, max); return err })
 	return all, err
 }
 
@@ -116,7 +129,7 @@ func (f files) Chown(ctx context.Context, path string, uid, gid uint32, recursiv
 	if !ok {
 		return f.cannot("change the owner of files", "leave it as it is")
 	}
-	return f.counted(func() error { return o.Chown(ctx, path, uid, gid, recursive) })
+	return f.recorded(ctx, DidChmod, func() error { return o.Chown(ctx, path, uid, gid, recursive) })
 }
 
 // RenameNew implements sandbar.Mover if the driver's FS does. Otherwise: Unsupported.
@@ -125,12 +138,13 @@ func (f files) RenameNew(ctx context.Context, from, to string) error {
 	if !ok {
 		return f.cannot("rename without replacing", "look first, then rename")
 	}
-	return f.counted(func() error { return m.RenameNew(ctx, from, to) })
+	return f.recorded(ctx, DidRename, func() error { return m.RenameNew(ctx, from, to) })
 }
 
 // Watch implements sandbar.FileWatcher. If the driver's FS does not, the engine compares listings.
 // An open watch keeps the sandbox from being idle.
-func (f files) Watch(ctx context.Context, path string, recursive bool) (sandbar.FileWatch, error) {
+func (f files) Watch(ctx context.Context, path string, recursive bool) (_ sandbar.FileWatch, err error) {
+	defer func() { f.s.audit(ctx, DidWatch, err) }()
 	release, err := f.s.hold()
 	if err != nil {
 		return nil, err
@@ -236,12 +250,15 @@ func (f *heldFile) Unwrap() any { return f.File }
 type heldWriter struct {
 	sandbar.FileWriter
 	s       *Sandbox
+	by      sandbar.Client
 	release func()
 }
 
 func (w heldWriter) Commit() error {
 	defer w.release()
-	return w.s.explainGone(w.FileWriter.Commit())
+	err := w.s.explainGone(w.FileWriter.Commit())
+	w.s.e.audit(w.by, DidWrite, w.s.id, outcomeOK, err)
+	return err
 }
 
 func (w heldWriter) Abort() {

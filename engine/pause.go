@@ -5,7 +5,10 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sandbar-dev/sandbar"
@@ -23,8 +26,7 @@ const (
 
 // Pause saves a long-lived sandbox on disk, with its files and, if the driver's Caps have
 // SavesPrograms, its programs, and removes it from memory. It frees the slot. The sandbox keeps its
-// id, and Resume continues it, also in another process with the same Config.PausedDir. note is kept
-// with it.
+// id, and Resume continues it, also in another process with the same Config.PausedDir.
 //
 // Saved programs go on after Resume, but their callers get Conflict: output and input are cut, and
 // so are transfers and connections. Other programs end. Config.MaxLifetime and idle timeouts do not
@@ -34,23 +36,30 @@ const (
 // Unsupported: the driver cannot. Exhausted: Config.MaxPaused, MaxPausedBytes or PausedShare is
 // reached, or the disk is full. Conflict: the sandbox is paused already, or is being stopped. The
 // end of ctx ends only the wait, with Canceled or Timeout.
-func (e *Engine) Pause(ctx context.Context, id sandbar.ID, note []byte) error {
+func (e *Engine) Pause(ctx context.Context, id sandbar.ID) error {
+	err := e.pause(ctx, id, false)
+	e.audit(Client(ctx), DidPause, id, outcomeOK, err)
+	return err
+}
+
+// pause implements Pause. restart is stored as Paused.Restart.
+func (e *Engine) pause(ctx context.Context, id sandbar.ID, restart bool) error {
 	s, saver, err := e.saver(id)
 	if err != nil {
 		return err
 	}
-	space, release, err := e.paused.reserve(s.spec.Client.Name)
+	space, place, err := e.paused.reserve(s.spec.Client.Name)
 	if err != nil {
 		return err
 	}
 	if err := s.beginPause(); err != nil {
-		release()
+		place.leave()
 		return err
 	}
 	done := make(chan error, 1)
 	go func() {
-		err := s.pause(saver, space, note)
-		release()
+		err := s.pause(saver, space, place, restart)
+		place.leave()
 		done <- err
 	}()
 	select {
@@ -59,6 +68,36 @@ func (e *Engine) Pause(ctx context.Context, id sandbar.ID, note []byte) error {
 	case <-ctx.Done():
 		return sandbar.Errorf(ctxCode(ctx), "sandbox %s is being paused: %w", id, context.Cause(ctx))
 	}
+}
+
+// SetNote sets what Pause stores with the sandbox and Resume gives back, as Paused.Note. The engine
+// does not read it.
+func (s *Sandbox) SetNote(note []byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.note = note
+}
+
+// Suspend pauses all long-lived sandboxes whose driver can save them, for the next process with the
+// same Config.PausedDir to resume: their Paused.Restart is set. Their programs fare as with Pause.
+// It is called before Shutdown, which ends the sandboxes that could not be saved. Suspend logs each
+// of these and returns their number. The end of ctx ends the wait for those that are being saved.
+func (e *Engine) Suspend(ctx context.Context) (ended int) {
+	var work sync.WaitGroup
+	var failed atomic.Int64
+	places := make(chan struct{}, runtime.NumCPU())
+	for _, i := range e.List() {
+		work.Go(func() {
+			places <- struct{}{}
+			defer func() { <-places }()
+			if err := e.pause(ctx, i.ID, true); err != nil {
+				failed.Add(1)
+				e.log.Warn("a sandbox cannot be kept over the restart", "sandbox", i.ID, "error", err)
+			}
+		})
+	}
+	work.Wait()
+	return int(failed.Load())
 }
 
 // ctxCode is the code of an error because of the end of ctx.
@@ -116,10 +155,10 @@ func (s *Sandbox) beginPause() error {
 }
 
 // pause does the work of Pause after beginPause.
-func (s *Sandbox) pause(saver driver.Saver, space int64, note []byte) error {
+func (s *Sandbox) pause(saver driver.Saver, space int64, place *place, restart bool) error {
 	defer s.e.work.add(-1)
 	began := time.Now()
-	err := s.savePaused(saver, space, note)
+	err := s.savePaused(saver, space, place, restart)
 	s.mu.Lock()
 	s.pausing = false
 	s.release()
@@ -138,7 +177,7 @@ func (s *Sandbox) pause(saver driver.Saver, space int64, note []byte) error {
 }
 
 // savePaused stores the sandbox as paused. The beginning of Shutdown stops it.
-func (s *Sandbox) savePaused(saver driver.Saver, space int64, note []byte) error {
+func (s *Sandbox) savePaused(saver driver.Saver, space int64, place *place, restart bool) error {
 	tmp, state, err := s.e.paused.begin(pausingPrefix)
 	if err != nil {
 		return err
@@ -155,7 +194,7 @@ func (s *Sandbox) savePaused(saver driver.Saver, space int64, note []byte) error
 				return s.refusal()
 			}
 			err := s.e.paused.commit(tmp, pausedFile{Lived: s.lived + time.Since(s.began), Env: s.env,
-				Paused: Paused{ID: s.id, Spec: s.spec, Created: s.created, Since: time.Now(), Size: size, Note: note}})
+				Paused: Paused{ID: s.id, Spec: s.spec, Created: s.created, Since: time.Now(), Size: size, Note: s.note, Restart: restart}}, place)
 			s.paused = err == nil
 			return err
 		}})
@@ -199,7 +238,8 @@ func (e *Engine) Paused() []Paused { return e.paused.list() }
 // sandbox with this id is paused. Conflict: it is being resumed or removed. Gone: its state is
 // damaged. Unsupported: this daemon or host cannot use its state. After an error it is still
 // paused.
-func (e *Engine) Resume(ctx context.Context, id sandbar.ID) (*Sandbox, error) {
+func (e *Engine) Resume(ctx context.Context, id sandbar.ID) (_ *Sandbox, err error) {
+	defer func() { e.audit(Client(ctx), DidResume, id, outcomeOK, err) }()
 	if e.find(id) != nil {
 		return nil, sandbar.Errorf(sandbar.Conflict, "sandbox %s is not paused", id)
 	}
@@ -218,7 +258,7 @@ func (e *Engine) Resume(ctx context.Context, id sandbar.ID) (*Sandbox, error) {
 	}
 	began := time.Now()
 	s := e.newSandbox(id, p.Spec)
-	s.created, s.lived, s.env = p.Created, p.Lived, p.Env
+	s.created, s.lived, s.env, s.note, s.restart = p.Created, p.Lived, p.Env, p.Note, p.Restart
 	if err := e.restore(ctx, s, filepath.Join(dir, pausedState), nil); err != nil {
 		return nil, err
 	}
@@ -247,7 +287,7 @@ func (e *Engine) restore(ctx context.Context, s *Sandbox, dir string, t *ticket)
 		return e.cannotSave(s.spec.Driver)
 	}
 	if t == nil {
-		if t, err = e.takeSlot(ctx, s.spec.Client); err != nil {
+		if t, err = e.takeSlot(ctx, s.spec.Client, !s.restart); err != nil {
 			return err
 		}
 	}
@@ -265,10 +305,13 @@ func (e *Engine) restore(ctx context.Context, s *Sandbox, dir string, t *ticket)
 	return err
 }
 
-// takeSlot waits for a slot for a long-lived sandbox.
-func (e *Engine) takeSlot(ctx context.Context, c sandbar.Client) (*ticket, error) {
-	if err := e.rateLimiters.Load().allow(c); err != nil {
-		return nil, err
+// takeSlot waits for a slot for a long-lived sandbox. With rated it counts as a request of the
+// client.
+func (e *Engine) takeSlot(ctx context.Context, c sandbar.Client, rated bool) (*ticket, error) {
+	if rated {
+		if err := e.allow(c); err != nil {
+			return nil, err
+		}
 	}
 	e.mu.Lock()
 	t, _, err := e.enter(longLived, c, nil)
@@ -286,7 +329,19 @@ func (e *Engine) takeSlot(ctx context.Context, c sandbar.Client) (*ticket, error
 // their output is dropped, and connections are closed. On an error there is no copy.
 //
 // Unsupported: the driver cannot. Exhausted, Timeout: there are not enough slots.
-func (e *Engine) Fork(ctx context.Context, id sandbar.ID, n int) (forks []*Sandbox, err error) {
+func (e *Engine) Fork(ctx context.Context, id sandbar.ID, n int) ([]*Sandbox, error) {
+	forks, err := e.fork(ctx, id, n)
+	for _, s := range forks {
+		e.audit(Client(ctx), DidFork, s.id, outcomeOK, nil)
+	}
+	if err != nil {
+		e.audit(Client(ctx), DidFork, id, outcomeOK, err)
+	}
+	return forks, err
+}
+
+// fork implements Fork.
+func (e *Engine) fork(ctx context.Context, id sandbar.ID, n int) (forks []*Sandbox, err error) {
 	if n < 1 || n > maxForks {
 		return nil, &sandbar.Error{Code: sandbar.Invalid, Field: "count", Message: "count: " + showNumber(int64(n)) + " is out of range; allowed: 1 to " + showNumber(int64(maxForks))}
 	}
@@ -311,7 +366,7 @@ func (e *Engine) Fork(ctx context.Context, id sandbar.ID, n int) (forks []*Sandb
 	for range n {
 		s := e.newSandbox(sandbar.NewID(), source.spec)
 		s.spec.Name, s.env = "", source.env
-		if s.ticket, err = e.takeSlot(ctx, s.spec.Client); err != nil {
+		if s.ticket, err = e.takeSlot(ctx, s.spec.Client, true); err != nil {
 			return forks, err
 		}
 		forks = append(forks, s)

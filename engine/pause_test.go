@@ -94,13 +94,14 @@ func TestPauseAndResume(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := first.Pause(t.Context(), id, []byte("note")); err != nil {
+	s.SetNote([]byte("note"))
+	if err := first.Pause(t.Context(), id); err != nil {
 		t.Fatal(err)
 	}
 	_, waited := background.Wait(t.Context())
 	_, got := first.Get(id)
 	_, again := first.Resume(t.Context(), sandbar.NewID())
-	for what, err := range map[string]error{"a command": <-running, "a process": waited, "Get": got, "Pause": first.Pause(t.Context(), id, nil)} {
+	for what, err := range map[string]error{"a command": <-running, "a process": waited, "Get": got, "Pause": first.Pause(t.Context(), id)} {
 		if e := sandbar.AsError(err); e == nil || e.Code != sandbar.Conflict || !strings.Contains(e.Message, "paused") || !strings.Contains(e.Fix, string(id)) {
 			t.Errorf("%s: %v", what, err)
 		}
@@ -120,7 +121,7 @@ func TestPauseAndResume(t *testing.T) {
 
 	second := newPausing(t, saving(), dir, nil)
 	all := second.Paused()
-	if len(all) != 1 || all[0].ID != id || all[0].Spec.Name != "box" || string(all[0].Note) != "note" || all[0].Size <= 0 || !all[0].Created.Equal(info.Created) {
+	if len(all) != 1 || all[0].ID != id || all[0].Spec.Name != "box" || string(all[0].Note) != "note" || all[0].Restart || all[0].Size <= 0 || !all[0].Created.Equal(info.Created) {
 		t.Fatalf("%+v", all)
 	}
 	s, err = second.Resume(t.Context(), id)
@@ -141,6 +142,38 @@ func TestPauseAndResume(t *testing.T) {
 	}
 }
 
+// Suspend pauses all sandboxes for the next engine, as far as there is room, and takes no account
+// of their clients' rates when they come back.
+func TestSuspend(t *testing.T) {
+	dir := t.TempDir()
+	first := newPausing(t, saving(), dir, func(c *engine.Config) { c.MaxPaused, c.PausedShare = 3, -1 })
+	for range 4 {
+		if _, err := first.Create(t.Context(), sandbar.Spec{Client: sandbar.Client{Name: "c"}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if ended := first.Suspend(t.Context()); ended != 1 || len(first.List()) != 1 {
+		t.Errorf("%d sandboxes were not saved, %d run", ended, len(first.List()))
+	}
+	if err := first.Shutdown(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	limits := map[string]engine.ClientLimits{"c": {Rate: 0.001, Burst: 1}}
+	second := newPausing(t, saving(), dir, func(c *engine.Config) { c.Clients = limits })
+	all := second.Paused()
+	for _, p := range all {
+		if !p.Restart {
+			t.Errorf("%+v", p)
+		}
+		if _, err := second.Resume(t.Context(), p.ID); err != nil {
+			t.Error(err)
+		}
+	}
+	if len(all) != 3 || names(t, dir) != "" {
+		t.Errorf("%d sandboxes were kept; left on disk: %s", len(all), names(t, dir))
+	}
+}
+
 // A paused sandbox can be removed. One that is damaged is listed, refused and removed.
 func TestPausedRemoved(t *testing.T) {
 	dir := t.TempDir()
@@ -150,7 +183,7 @@ func TestPausedRemoved(t *testing.T) {
 		ids = append(ids, r.create().ID())
 	}
 	for _, id := range ids {
-		if err := r.Pause(t.Context(), id, nil); err != nil {
+		if err := r.Pause(t.Context(), id); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -211,20 +244,20 @@ func TestPauseFails(t *testing.T) {
 	r := newPausing(t, d, dir, func(c *engine.Config) { c.MaxPaused = 1 })
 	s := r.create()
 	save(t, s, "f", "kept")
-	if err := r.Pause(t.Context(), s.ID(), nil); !errors.Is(err, broken) {
+	if err := r.Pause(t.Context(), s.ID()); !errors.Is(err, broken) {
 		t.Errorf("%v", err)
 	}
 	if got := content(t, s, "f") + names(t, dir); got != "kept" {
 		t.Errorf("%q", got)
 	}
-	if err := r.Pause(t.Context(), s.ID(), nil); err != nil {
+	if err := r.Pause(t.Context(), s.ID()); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := r.Resume(t.Context(), s.ID()); !errors.Is(err, broken) {
 		t.Errorf("%v", err)
 	}
 	other := r.create()
-	if err := r.Pause(t.Context(), other.ID(), nil); sandbar.CodeOf(err) != sandbar.Exhausted {
+	if err := r.Pause(t.Context(), other.ID()); sandbar.CodeOf(err) != sandbar.Exhausted {
 		t.Errorf("more than MaxPaused: %v", err)
 	}
 	s, err := r.Resume(t.Context(), s.ID())
@@ -247,10 +280,10 @@ func TestPausedSpace(t *testing.T) {
 	r := newPausing(t, saving(), t.TempDir(), func(c *engine.Config) { c.MaxPausedBytes = 1000 })
 	small, large := r.create(), r.create()
 	save(t, large, "f", strings.Repeat("x", 2000))
-	if err := r.Pause(t.Context(), large.ID(), nil); sandbar.CodeOf(err) != sandbar.Exhausted {
+	if err := r.Pause(t.Context(), large.ID()); sandbar.CodeOf(err) != sandbar.Exhausted {
 		t.Errorf("%v", err)
 	}
-	if err := r.Pause(t.Context(), small.ID(), nil); err != nil {
+	if err := r.Pause(t.Context(), small.ID()); err != nil {
 		t.Error(err)
 	}
 }
@@ -271,7 +304,7 @@ func TestPausedShare(t *testing.T) {
 		return s
 	}
 	pause := func(s *engine.Sandbox) string {
-		err := r.Pause(t.Context(), s.ID(), nil)
+		err := r.Pause(t.Context(), s.ID())
 		if err == nil {
 			return ""
 		}
@@ -391,13 +424,13 @@ func TestPauseUnsupported(t *testing.T) {
 	r := newPausing(t, d, t.TempDir(), func(c *engine.Config) { c.ExtraDrivers = []engine.ExtraDriver{{Driver: able}} })
 	s := r.create()
 	_, forked := r.Fork(t.Context(), s.ID(), 1)
-	for _, err := range []error{r.Pause(t.Context(), s.ID(), nil), forked} {
+	for _, err := range []error{r.Pause(t.Context(), s.ID()), forked} {
 		if e := sandbar.AsError(err); e == nil || e.Code != sandbar.Unsupported || !strings.Contains(e.Fix, "able") {
 			t.Errorf("%v", err)
 		}
 	}
 	r = newRig(t, saving(), nil)
-	if err := r.Pause(t.Context(), r.create().ID(), nil); sandbar.CodeOf(err) != sandbar.Unsupported {
+	if err := r.Pause(t.Context(), r.create().ID()); sandbar.CodeOf(err) != sandbar.Unsupported {
 		t.Errorf("without a directory: %v", err)
 	}
 }
@@ -408,7 +441,7 @@ func TestPausedLifetime(t *testing.T) {
 		r := newPausing(t, saving(), t.TempDir(), func(c *engine.Config) { c.MaxLifetime, c.IdleTimeout = time.Hour, -1 })
 		s := r.create()
 		time.Sleep(40 * time.Minute)
-		if err := r.Pause(t.Context(), s.ID(), nil); err != nil {
+		if err := r.Pause(t.Context(), s.ID()); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(5 * time.Hour)
@@ -433,7 +466,7 @@ func TestPauseRaces(t *testing.T) {
 		"stop":     func(r *rig, id sandbar.ID) error { return r.Stop(context.Background(), id) },
 		"shutdown": func(r *rig, _ sandbar.ID) error { return r.Shutdown(context.Background()) },
 		"fork":     func(r *rig, id sandbar.ID) error { _, err := r.Fork(context.Background(), id, 1); return err },
-		"pause":    func(r *rig, id sandbar.ID) error { return r.Pause(context.Background(), id, nil) },
+		"pause":    func(r *rig, id sandbar.ID) error { return r.Pause(context.Background(), id) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			for i := range 50 {
@@ -445,7 +478,7 @@ func TestPauseRaces(t *testing.T) {
 				done := make(chan error, 1)
 				go func() { done <- other(r, id) }()
 				time.Sleep(time.Duration(i) * 20 * time.Microsecond)
-				paused, err := r.Pause(t.Context(), id, nil), <-done
+				paused, err := r.Pause(t.Context(), id), <-done
 				if err := r.Shutdown(t.Context()); err != nil {
 					t.Error(err)
 				}

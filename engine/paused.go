@@ -23,7 +23,9 @@ type Paused struct {
 	Created time.Time
 	Since   time.Time // when it was paused
 	Size    int64     // space on disk, in bytes
-	Note    []byte    // of Pause
+	Note    []byte    // of Sandbox.SetNote
+	// Restart: Suspend has paused it, and the next process is to resume it.
+	Restart bool `json:",omitempty"`
 }
 
 // pausedFile is the description of a paused sandbox on disk.
@@ -133,9 +135,34 @@ func readPaused(dir string, id sandbar.ID) *pausedEntry {
 	return p
 }
 
+// place is the place of a sandbox that is being paused. It counts towards the bounds until it is
+// left, and commit leaves it.
+type place struct {
+	s      *pausedStore
+	client string
+	left   bool // guarded by s.mu
+}
+
+func (p *place) leave() {
+	p.s.mu.Lock()
+	defer p.s.mu.Unlock()
+	p.end()
+}
+
+// end implements leave. The caller has s.mu.
+func (p *place) end() {
+	if p.left {
+		return
+	}
+	p.left = true
+	if p.s.reserved[p.client]--; p.s.reserved[p.client] == 0 {
+		delete(p.s.reserved, p.client)
+	}
+}
+
 // reserve takes a place for one more sandbox of a client, and returns the space that it may take,
-// in bytes, 0 for no bound. release gives the place back.
-func (s *pausedStore) reserve(client string) (bytes int64, release func(), err error) {
+// in bytes, 0 for no bound.
+func (s *pausedStore) reserve(client string) (bytes int64, p *place, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.dir == "" {
@@ -157,13 +184,7 @@ func (s *pausedStore) reserve(client string) (bytes int64, release func(), err e
 		}
 	}
 	s.reserved[client]++
-	return bytes, sync.OnceFunc(func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if s.reserved[client]--; s.reserved[client] == 0 {
-			delete(s.reserved, client)
-		}
-	}), nil
+	return bytes, &place{s: s, client: client}, nil
 }
 
 // quota is a bound of paused sandboxes, and how much of it is used. A bound of 0 or less is none.
@@ -233,8 +254,8 @@ func (s *pausedStore) begin(prefix string) (tmp, state string, err error) {
 	return tmp, state, nil
 }
 
-// commit completes the directory of begin.
-func (s *pausedStore) commit(tmp string, f pausedFile) error {
+// commit completes the directory of begin, and leaves the place.
+func (s *pausedStore) commit(tmp string, f pausedFile, p *place) error {
 	f.Format = pausedFormat
 	b, err := json.MarshalIndent(f, "", "  ")
 	if err != nil {
@@ -266,6 +287,7 @@ func (s *pausedStore) commit(tmp string, f pausedFile) error {
 		return errors.Join(err, os.Rename(path, tmp))
 	}
 	s.all[f.ID] = &pausedEntry{pausedFile: f}
+	p.end()
 	return nil
 }
 

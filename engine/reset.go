@@ -9,7 +9,8 @@ import (
 
 // Reset kills every program in the sandbox and restores its files to their state after creation.
 // Unsupported: the driver has no Resetter; use a new sandbox instead.
-func (s *Sandbox) Reset(ctx context.Context) error {
+func (s *Sandbox) Reset(ctx context.Context) (err error) {
+	defer func() { s.audit(ctx, DidReset, err) }()
 	r, ok := driver.As[driver.Resetter](s.inner)
 	if !ok {
 		return sandbar.Errorf(sandbar.Unsupported, "the driver %q cannot reset a sandbox", s.spec.Driver)

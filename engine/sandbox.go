@@ -32,6 +32,7 @@ type Sandbox struct {
 	created time.Time
 	began   time.Time     // of its life in this process
 	lived   time.Duration // before it was paused
+	restart bool          // see Paused.Restart
 
 	ending chan struct{} // closed when the end begins
 	done   chan struct{} // closed when no program can run any more
@@ -42,6 +43,7 @@ type Sandbox struct {
 	pausing    bool   // it is being saved; calls are refused
 	paused     bool   // it has ended because it was paused
 	endReason  string // for messages: "was stopped"
+	note       []byte // see SetNote
 	lastUsed   time.Time
 	work       int                     // number of activities; the idle timeout applies at 0
 	cancellers map[*canceller]struct{} // of running programs
@@ -58,11 +60,22 @@ type Sandbox struct {
 // Create makes a long-lived sandbox. It waits if no slot is free. Canceled: ctx ended before the
 // sandbox was made.
 func (e *Engine) Create(ctx context.Context, spec sandbar.Spec) (*Sandbox, error) {
+	s, err := e.createLongLived(ctx, spec)
+	var id sandbar.ID
+	if err == nil {
+		id = s.id
+	}
+	e.audit(spec.Client, DidCreate, id, outcomeOK, err)
+	return s, err
+}
+
+// createLongLived implements Create.
+func (e *Engine) createLongLived(ctx context.Context, spec sandbar.Spec) (*Sandbox, error) {
 	spec, err := e.resolve(spec)
 	if err != nil {
 		return nil, err
 	}
-	if err := e.rateLimiters.Load().allow(spec.Client); err != nil {
+	if err := e.allow(spec.Client); err != nil {
 		return nil, err
 	}
 	r := e.takeReady("", spec)
@@ -179,7 +192,8 @@ func (e *Engine) List() []Info {
 // If the sandbox is already being stopped, Stop waits for the same end. NotFound: the id is
 // unknown. The end of ctx ends only the wait, with Canceled or, for a deadline, Timeout; the
 // removal continues.
-func (e *Engine) Stop(ctx context.Context, id sandbar.ID) error {
+func (e *Engine) Stop(ctx context.Context, id sandbar.ID) (err error) {
+	defer func() { e.audit(Client(ctx), DidStop, id, outcomeOK, err) }()
 	s := e.find(id)
 	if s == nil {
 		return e.dropPaused(id)
@@ -332,6 +346,9 @@ func (s *Sandbox) remove() {
 
 // hold counts as activity until release is called.
 func (s *Sandbox) hold() (release func(), err error) {
+	if err := s.e.recordable(); err != nil {
+		return nil, err
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed || s.pausing {
@@ -353,6 +370,9 @@ func (s *Sandbox) release() {
 
 // begin counts a program that b ends. finish ends it.
 func (s *Sandbox) begin(b *canceller, followed bool) error {
+	if err := s.e.recordable(); err != nil {
+		return err
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed || s.pausing {
@@ -439,7 +459,8 @@ func (s *Sandbox) FS() sandbar.FS { return files{s, s.inner.FS()} }
 
 // DialPort connects to a TCP port in the sandbox. Unsupported: the driver has no Dialer. The open
 // connection does not count as activity; see Hold.
-func (s *Sandbox) DialPort(ctx context.Context, port int) (net.Conn, error) {
+func (s *Sandbox) DialPort(ctx context.Context, port int) (_ net.Conn, err error) {
+	defer func() { s.audit(ctx, DidDial, err) }()
 	d, ok := driver.As[driver.Dialer](s.inner)
 	if !ok {
 		return nil, sandbar.Errorf(sandbar.Unsupported, "the driver %q cannot connect to a port of a sandbox", s.spec.Driver)

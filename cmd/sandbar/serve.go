@@ -28,6 +28,7 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/protocol/e2b"
 	"github.com/sandbar-dev/sandbar/internal/protocol/executor"
 	"github.com/sandbar-dev/sandbar/internal/protocol/fathom"
+	"github.com/sandbar-dev/sandbar/internal/server/audit"
 	"github.com/sandbar-dev/sandbar/internal/server/config"
 	"github.com/sandbar-dev/sandbar/internal/server/httpd"
 	"github.com/sandbar-dev/sandbar/internal/server/platform"
@@ -71,6 +72,9 @@ their host name.
 SIGTERM or SIGINT shuts the daemon down: it accepts nothing new, and running
 executions have shutdown_timeout to finish before they are cancelled. A second
 signal kills all programs and exits.
+
+With paused.on_shutdown the shutdown also pauses the sandboxes that their driver
+can save, and the next start resumes them.
 
 SIGHUP reloads the configuration, tokens included, without an effect on running
 sandboxes. The log names changed settings that need a restart. An invalid
@@ -160,9 +164,14 @@ func (a *app) serve(cfg *config.Config, untilEOF bool, load func() (*config.Conf
 		return errors.Join(err, d.Close())
 	}
 	defer unlock()
+	auditor, closeAudit, err := openAudit(cfg, log)
+	if err != nil {
+		return errors.Join(err, d.Close())
+	}
+	defer closeAudit()
 	e, err := a.newEngine(cfg, d, log, func(c *engine.Config) {
 		c.PausedDir, c.MaxPaused, c.MaxPausedBytes, c.PausedShare = pausedDir, int(cfg.Paused.Max), cfg.Paused.MaxBytes, int(cfg.Paused.ClientShare)
-		c.Observe, c.Clients = metrics.Observe, clientLimits(cfg)
+		c.Observe, c.Audit, c.Clients = metrics.Observe, auditor, clientLimits(cfg)
 		c.CheckLanguages = true
 		c.Templates, c.ReadyMemory = templates(cfg, c.Languages, caps, iiiDriver.Caps()), cfg.TemplatesMemory
 		if cfg.III.Listen != "" && cfg.III.Sandboxes {
@@ -199,6 +208,7 @@ func (a *app) serve(cfg *config.Config, untilEOF bool, load func() (*config.Conf
 	if err != nil {
 		return errors.Join(err, server.StopAccepting(), e.Shutdown(context.Background()))
 	}
+	restart(api, log)
 	a.announce(token)
 	log.Info("listening", "address", server.URL(), "driver", caps.Name, "boundary", string(caps.Boundary), "version", thisBuild().Version)
 	p := &daemon{log: log, server: server, fathom: ws, api: api, e2b: foreign, iii: iiiListener, engine: e, signals: signals,
@@ -208,6 +218,18 @@ func (a *app) serve(cfg *config.Config, untilEOF bool, load func() (*config.Conf
 		p.reload.servers = append(p.reload.servers, iiiListener.http)
 	}
 	return p.run()
+}
+
+// restartTimeout bounds the resumption of sandboxes before the daemon accepts requests.
+const restartTimeout = time.Minute
+
+// restart resumes the sandboxes that an earlier daemon has paused when it shut down.
+func restart(api *control.Server, log *slog.Logger) {
+	ctx, cancel := context.WithTimeout(context.Background(), restartTimeout)
+	defer cancel()
+	if n := api.Restart(ctx); n > 0 {
+		log.Info("resumed the sandboxes of the daemon before", "count", n)
+	}
 }
 
 // openPausedDir opens the directory of paused sandboxes, and locks it for this process. dir is ""
@@ -241,6 +263,22 @@ func openPausedDir(cfg *config.Config, ds platform.Drivers, log *slog.Logger) (d
 	}
 	log.Warn("sandboxes cannot be paused", "error", err)
 	return "", func() {}, nil
+}
+
+// openAudit opens the audit log. It is nil if none is set.
+func openAudit(cfg *config.Config, log *slog.Logger) (engine.Auditor, func(), error) {
+	if cfg.Audit.File == "" {
+		return nil, func() {}, nil
+	}
+	l, err := audit.Open(audit.Options{Path: cfg.Audit.File, MaxBytes: cfg.Audit.MaxSize, Keep: int(cfg.Audit.Keep), Logger: log})
+	if err != nil {
+		return nil, nil, err
+	}
+	return l, func() {
+		if err := l.Close(); err != nil {
+			log.Error("the audit log is not complete", "error", err)
+		}
+	}, nil
 }
 
 // checkNetwork returns Unsupported if fathom.network is set and the driver has no outbound network.
@@ -395,7 +433,8 @@ wait:
 }
 
 // shutdown closes the listeners, drains the executions, and removes the sandboxes, all
-// within shutdown_timeout.
+// within shutdown_timeout. With paused.on_shutdown it pauses the sandboxes that it can save before
+// it removes the others; that has shutdown_timeout again.
 func (p *daemon) shutdown() error {
 	timeout := p.reload.current.ShutdownTimeout
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
@@ -410,6 +449,11 @@ func (p *daemon) shutdown() error {
 		servers.Go(func() { errs[4] = p.e2b.Shutdown(ctx) })
 	}
 	servers.Wait()
+	if p.reload.current.Paused.OnShutdown && p.secondSignal.Load() == 0 {
+		saving, cancel := context.WithTimeout(context.Background(), timeout)
+		p.engine.Suspend(saving)
+		cancel()
+	}
 	errs[5] = p.engine.Shutdown(ctx)
 	late := false
 	for i, err := range errs {

@@ -319,6 +319,9 @@ func (s *Server) adopt(sandbox *engine.Sandbox, o origin) (*entry, error) {
 	if resumed, ok := s.resuming[sandbox.ID()]; ok {
 		o = resumed
 	}
+	if o != (origin{}) {
+		sandbox.SetNote(noteOf(o))
+	}
 	e := newEntry(s, sandbox, o)
 	s.entries[sandbox.ID()] = e
 	s.watching.Go(e.watch)

@@ -8,7 +8,10 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"runtime"
 	"strconv"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sandbar-dev/sandbar"
@@ -128,7 +131,7 @@ func (s *Server) pause(w http.ResponseWriter, r *http.Request, key string) error
 		return err
 	}
 	id := e.sandbox.ID()
-	if err := s.engine.Pause(r.Context(), id, noteOf(e.origin)); err != nil {
+	if err := s.engine.Pause(r.Context(), id); err != nil {
 		return err
 	}
 	p, ok := s.paused(string(id))
@@ -148,17 +151,47 @@ func (s *Server) resume(w http.ResponseWriter, r *http.Request, key string) erro
 		}
 		return err
 	}
-	defer s.expect(p.ID, originOfNote(p.Note))()
-	sandbox, err := s.engine.Resume(r.Context(), p.ID)
+	e, err := s.resumePaused(r.Context(), p)
 	if err != nil {
 		return err
 	}
-	e, err := s.adopt(sandbox, origin{})
-	if err != nil {
-		return err // the daemon is shutting down, and ends the sandbox
-	}
 	answer(w, http.StatusOK, e.describe())
 	return nil
+}
+
+// resumePaused resumes a sandbox. Unavailable: the daemon is shutting down, and ends the sandbox.
+func (s *Server) resumePaused(ctx context.Context, p engine.Paused) (*entry, error) {
+	defer s.expect(p.ID, originOfNote(p.Note))()
+	sandbox, err := s.engine.Resume(ctx, p.ID)
+	if err != nil {
+		return nil, err
+	}
+	return s.adopt(sandbox, origin{})
+}
+
+// Restart resumes the sandboxes that Engine.Suspend of an earlier process has paused. One that
+// cannot be resumed stays paused, with a warning in the log. It returns the number of those that
+// run again.
+func (s *Server) Restart(ctx context.Context) (running int) {
+	var work sync.WaitGroup
+	var resumed atomic.Int64
+	places := make(chan struct{}, runtime.NumCPU())
+	for _, p := range s.engine.Paused() {
+		if !p.Restart {
+			continue
+		}
+		work.Go(func() {
+			places <- struct{}{}
+			defer func() { <-places }()
+			if _, err := s.resumePaused(ctx, p); err != nil {
+				s.options.Logger.Warn("a sandbox that was kept over the restart cannot be resumed, and stays paused", "sandbox", p.ID, "error", err)
+				return
+			}
+			resumed.Add(1)
+		})
+	}
+	work.Wait()
+	return int(resumed.Load())
 }
 
 // expect sets the origin of a sandbox that is being resumed, until done is called.

@@ -96,6 +96,7 @@ func (e *entry) adopt(sandbox *engine.Sandbox) (*life, error) {
 	l := &life{entry: e, sandbox: sandbox, watchers: map[string]*watcher{}, defaults: map[string]*engine.Context{}}
 	l.transport = ports.NewTransport(l.dial)
 	e.life = l
+	sandbox.SetNote(e.note())
 	s.watching.Go(l.watch)
 	return l, nil
 }

@@ -351,7 +351,7 @@ func (e *entry) servePause(w http.ResponseWriter, r *http.Request) error {
 	if _, err := e.current(); err != nil {
 		return err
 	}
-	if err := e.server.engine.Pause(r.Context(), e.id, e.note()); err != nil {
+	if err := e.server.engine.Pause(r.Context(), e.id); err != nil {
 		return err
 	}
 	e.keep() // a paused sandbox has no end

@@ -5,7 +5,7 @@ import "slices"
 // live reports whether a running daemon can apply a change of the setting.
 func (f field) live() bool {
 	return slices.Contains([]string{"token", "token_file", "allowed_hosts", "allowed_origins", "metrics_open", "clients",
-		"log.level", "shutdown_timeout"}, f.path)
+		"log.level", "paused.on_shutdown", "shutdown_timeout"}, f.path)
 }
 
 // Changes returns the names of the settings that differ between two configurations: those that a

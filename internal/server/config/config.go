@@ -70,6 +70,7 @@ type Config struct {
 	Fathom   Fathom
 	Executor Executor
 	Log      Log
+	Audit    Audit
 
 	URL string // "" if not set; see DaemonURL
 
@@ -118,11 +119,19 @@ type Executor struct {
 	MaxConnections int64
 }
 
+// Audit is the settings of the audit log.
+type Audit struct {
+	File    string // "" for none
+	MaxSize int64  // bytes
+	Keep    int64
+}
+
 // PausedSandboxes is where paused sandboxes are kept, and how many.
 type PausedSandboxes struct {
 	Dir           string // "" unless set; see PausedDir
 	Max, MaxBytes int64
 	ClientShare   int64 // percent
+	OnShutdown    bool  // pause sandboxes instead of removing them
 }
 
 // PausedDir returns the directory of paused sandboxes, "" without a StateDir.

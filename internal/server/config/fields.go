@@ -257,6 +257,9 @@ func (c *Config) lifecycleFields() []field {
 			"The space on disk of all paused sandboxes together."),
 		measure("paused.client_share", &c.Paused.ClientShare, count, bounds[int64]{lo: 1, hi: 100}, "25",
 			"The percentage of paused.max and of paused.max_bytes that the paused sandboxes of one client in clients can take. The daemon's own token can use all."),
+		{path: "paused.on_shutdown", value: boolean(&c.Paused.OnShutdown), initial: "false", allowed: "true or false",
+			doc: "Pause the long-lived sandboxes when the daemon shuts down, and resume them at its next start. " +
+				"Those that cannot be paused are removed. If false, all are removed."},
 	}
 }
 
@@ -322,6 +325,12 @@ func (c *Config) daemonFields() []field {
 			doc:     "The lowest severity that is logged. Logs never contain code, environment, output or secrets."},
 		{path: "log.format", value: oneOf(&c.Log.Format, "text", "json"), initial: "text", allowed: "text or json",
 			doc: "The format of log lines, which go to standard error."},
+		{path: "audit.file", value: text(&c.Audit.File, checkDir), allowed: "an absolute path", instead: "no audit log",
+			doc: "The file to which the daemon appends a line for each action of a client. One daemon can use it."},
+		measure("audit.max_size", &c.Audit.MaxSize, size, bounds[int64]{lo: 4 << 10, hi: maxSize}, "64MiB",
+			"The size at which a new audit log is begun. The earlier one gets the ending .1, that one .2, and so on."),
+		measure("audit.keep", &c.Audit.Keep, count, bounds[int64]{lo: 0, hi: 1000}, "10",
+			"Earlier audit logs that are kept."),
 		{path: "state_dir", value: text(&c.StateDir, checkDir), allowed: "an absolute path",
 			instead: "/var/lib/sandbar as root, otherwise $XDG_STATE_HOME/sandbar or ~/.local/state/sandbar",
 			doc:     "The directory for data that survives a reboot, such as the token. It must belong to the daemon's user and have mode 0700."},

@@ -330,7 +330,7 @@ func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
 // withClient adds the client to a request's context.
 func withClient(r *http.Request, client string) *http.Request {
 	flow, _ := r.Context().Value(flowKey{}).(string)
-	return r.WithContext(engine.WithClient(r.Context(), sandbar.Client{Name: client, Flow: flow}))
+	return r.WithContext(engine.WithClient(r.Context(), sandbar.Client{Name: client, Flow: flow, Address: r.RemoteAddr}))
 }
 
 // serveHost serves a request to a host of Options.Hosts, and reports whether it is one.

@@ -32,6 +32,7 @@ type page struct {
 var pages = []page{
 	{"README.md", []testenv.Requirement{testenv.Python, testenv.WasmModules}},
 	{"docs/api.md", nil},
+	{"docs/audit.md", []testenv.Requirement{testenv.UserNS}},
 	{"docs/configuration.md", nil},
 	{"docs/contexts.md", []testenv.Requirement{testenv.Python, testenv.Node}},
 	{"docs/deploy.md", []testenv.Requirement{testenv.Curl}},

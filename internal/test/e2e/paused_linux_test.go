@@ -14,7 +14,7 @@ import (
 )
 
 // vmDaemon starts a daemon whose driver is vm, in dir.
-func vmDaemon(t *testing.T, dir string) *daemon {
+func vmDaemon(t *testing.T, dir string, env ...string) *daemon {
 	t.Helper()
 	options, err := testenv.VMOptions()
 	if err != nil {
@@ -24,7 +24,7 @@ func vmDaemon(t *testing.T, dir string) *daemon {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return newDaemon(t, dir, "SANDBAR_DRIVER=vm", "SANDBAR_DRIVERS={vm: "+string(b)+"}", "SANDBAR_TEMPLATES=off")
+	return newDaemon(t, dir, append(env, "SANDBAR_DRIVER=vm", "SANDBAR_DRIVERS={vm: "+string(b)+"}", "SANDBAR_TEMPLATES=off")...)
 }
 
 // must makes a request that has to succeed. An answer of nil is not read.
@@ -131,7 +131,7 @@ func TestPausedAcrossKills(t *testing.T) {
 
 // pausable is a driver whose sandboxes can be paused.
 type pausable struct {
-	daemon func(t *testing.T, dir string) *daemon
+	daemon func(t *testing.T, dir string, env ...string) *daemon
 	// make creates a sandbox, in whose state verify finds at least the number 0.
 	make func(d *daemon, t *testing.T) (id string)
 	// verify checks that a running sandbox has its state since verify returned at, and changes it.
@@ -160,9 +160,9 @@ func TestKilledWhileSavingFiles(t *testing.T) {
 }
 
 // nativeDaemon starts a daemon whose driver is native, in dir.
-func nativeDaemon(t *testing.T, dir string) *daemon {
+func nativeDaemon(t *testing.T, dir string, env ...string) *daemon {
 	t.Helper()
-	return newDaemon(t, dir, "SANDBAR_DRIVER=native", "SANDBAR_TEMPLATES=off")
+	return newDaemon(t, dir, append(env, "SANDBAR_DRIVER=native", "SANDBAR_TEMPLATES=off")...)
 }
 
 // newFiles creates a sandbox with files, and a program that writes others all the time.

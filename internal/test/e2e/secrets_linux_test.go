@@ -48,12 +48,13 @@ type leaks struct {
 }
 
 // Tokens, code, environments, inputs, files and arguments of all protocols, with failures of every
-// kind, are afterwards in no debug log, no metric, no error, no file of the daemon, no argument or
-// environment of its processes, and nowhere that another sandbox can read.
+// kind, are afterwards in no debug log, no metric, no error, no audit log, no file of the daemon, no
+// argument or environment of its processes, and nowhere that another sandbox can read.
 func TestSecretsStay(t *testing.T) {
 	testenv.Need(t, testenv.Linux, testenv.UserNS, testenv.Python)
 	s := newSecrets()
-	d, engine := iiiDaemon(t, t.TempDir(), "SANDBAR_TOKEN="+s.token, "SANDBAR_LOG_LEVEL=debug", "SANDBAR_III_IMAGE_ALLOWLIST=python",
+	log := filepath.Join(t.TempDir(), "audit.log")
+	d, engine := iiiDaemon(t, t.TempDir(), "SANDBAR_AUDIT_FILE="+log, "SANDBAR_TOKEN="+s.token, "SANDBAR_LOG_LEVEL=debug", "SANDBAR_III_IMAGE_ALLOWLIST=python",
 		"SANDBAR_III_OPEN=true", "SANDBAR_LIMITS_MAX_OUTPUT=1MiB")
 	l := leaks{t, d, s}
 	l.fathom()
@@ -67,6 +68,15 @@ func TestSecretsStay(t *testing.T) {
 		l.quiet("GET", path, nil, s.all()...)
 	}
 	l.directories()
+	audit, err := os.ReadFile(log)
+	if in := found(audit, s.all()...); err != nil || len(in) > 0 {
+		t.Errorf("the audit log holds %v: %v\n%s", in, err, audit)
+	}
+	for _, action := range []string{"execute", "sandbox.create", "program.run", "program.start", "file.write", "file.read"} {
+		if !bytes.Contains(audit, []byte(`"action":"`+action+`"`)) {
+			t.Errorf("the audit log has no %s:\n%s", action, audit)
+		}
+	}
 	if err := d.stop(); err != nil {
 		t.Errorf("the daemon ended with %v; it said:\n%s", err, d.said())
 	}
