@@ -21,7 +21,7 @@ RUNNERFLAGS = $(if $(RACE),-race) $(if $(RUN),-run '$(RUN)') $(if $(P),-p $(P)) 
 # Commands that run on this machine, even if GOOS or GOARCH names another.
 HOST        = env -u GOOS -u GOARCH
 
-.PHONY: help build demo test test-all test-user race lint fuzz bench packages soak kills security tools clean vet runner
+.PHONY: help build demo test test-all test-user race lint fuzz bench packages sdk soak kills security tools clean vet runner
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -61,6 +61,9 @@ TIME ?= 10m
 
 packages: build ## build a deb and an rpm package of bin/sandbar in bin
 	@sh scripts/packages.sh $(VERSION)
+
+sdk: tools ## build the Python wheel and the npm package into bin (SDK_ARCHS="amd64 arm64": also wheels with the command, for Linux)
+	@sh scripts/sdk.sh $(VERSION)
 
 soak: build tools ## load a daemon in all ways for TIME (10m) and report its growth
 	@$(HOST) go run -tags embedagent ./bench -soak $(TIME)

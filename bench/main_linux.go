@@ -56,6 +56,8 @@ func benchmarks() []benchmark {
 		{"stop", "ending a tree that ignores TERM takes at most grace + 100 ms", stopTree},
 		{"context", "`1+1` in a Python context over the control API: p50 at most 3 ms; 1,000 cells do not grow the interpreter", contextCells},
 		{"mcp-code", "`1+1` by MCP's run_code in a warm context over HTTP: p50 at most 5 ms", mcpCode},
+		{"sdk-python", "a request of the Python SDK: p50 at most 1 ms more than by httpx alone", sdkRequest("/usr/bin/python3", "sdk.py", 1)},
+		{"sdk-typescript", "a request of the TypeScript SDK: p50 at most 0.5 ms more than by fetch alone", sdkRequest("/usr/bin/node", "sdk.mjs", 0.5)},
 		{"watch", "a change of a file, to its event: p50 at most 5 ms", watchEvent},
 		{"preview", "a request to a preview: p50 at most 1 ms more than to the server itself", previewRequest},
 		{"terminal-echo", "a key, to its echo by a program at a terminal: p50 at most 1 ms", terminalEcho},

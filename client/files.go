@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"net/http"
 	"net/url"
+	"strings"
 
 	"github.com/sandbar-dev/sandbar"
 )
@@ -86,12 +87,31 @@ func (c *Client) Download(ctx context.Context, id, name string) (*Download, erro
 
 // MakeDir makes a directory and missing parent directories. An existing directory is no error.
 func (c *Client) MakeDir(ctx context.Context, id, name string) error {
+	return c.change(ctx, id, "make_dir", name)
+}
+
+// Remove removes a file. NotFound: there is none.
+func (c *Client) Remove(ctx context.Context, id, name string) error {
+	return c.change(ctx, id, "delete_file", name)
+}
+
+// RemoveDir removes a directory with its contents.
+func (c *Client) RemoveDir(ctx context.Context, id, name string) error {
+	return c.change(ctx, id, "delete_dir", name)
+}
+
+// change makes a change of one path. The executor's protocol reports an error as a text.
+func (c *Client) change(ctx context.Context, id, what, name string) error {
 	var done struct{ Error string }
-	if err := c.call(ctx, http.MethodPost, path(id, "executor", "make_dir"), nil, map[string]string{"path": name}, &done); err != nil {
+	if err := c.call(ctx, http.MethodPost, path(id, "executor", what), nil, map[string]string{"path": name}, &done); err != nil {
 		return err
 	}
 	if done.Error != "" {
-		return &sandbar.Error{Code: sandbar.Conflict, Message: done.Error}
+		code := sandbar.Conflict
+		if strings.Contains(strings.ToLower(done.Error), "no such file") {
+			code = sandbar.NotFound
+		}
+		return &sandbar.Error{Code: code, Message: done.Error}
 	}
 	return nil
 }

@@ -24,6 +24,13 @@ func (c *Client) List(ctx context.Context) ([]wire.Sandbox, error) {
 	return l.Sandboxes, err
 }
 
+// Get describes a live or paused sandbox, by its id or name.
+func (c *Client) Get(ctx context.Context, id string) (wire.Sandbox, error) {
+	var s wire.Sandbox
+	err := c.call(ctx, http.MethodGet, path(id), nil, nil, &s)
+	return s, err
+}
+
 // Stop ends a live or paused sandbox, by its id or name, and returns when nothing of it is left.
 func (c *Client) Stop(ctx context.Context, id string) error {
 	return c.call(ctx, http.MethodDelete, path(id), nil, nil, nil)

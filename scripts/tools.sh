@@ -58,7 +58,10 @@ runsc=v0.0.0-20260905035102-160fafc42237
 # Wheels that tests install from files in a sandbox, with the pip that installs them, or unpack.
 wheels="pip==26.3 numpy==2.4.6 pandas==3.1.1 python-dateutil==4.0.0 tzdata==2026.6
 	matplotlib==3.11.2 contourpy==1.3.3 cycler==0.12.1 fonttools==4.68.0 kiwisolver==1.5.1
-	packaging==26.4 pillow==13.0.0 pyparsing==3.3.3 six==1.17.0"
+	packaging==26.4 pillow==13.0.0 pyparsing==3.3.3 six==1.17.0
+	httpx==0.28.1 httpcore==1.0.9 h11==0.16.0 anyio==4.16.0 idna==3.20 certifi==2026.10.18
+	typing-extensions==4.16.0"
+typescript="typescript@5.9.3 @types/node@20.19.43 undici-types@6.21.0"
 staticcheck=v0.8.2
 govulncheck=v1.8.0
 nfpm=v2.43.0
@@ -516,6 +519,8 @@ test)
 		npm_ws
 		npm_sdk NpmIII iii-npm "iii-sdk@$iii_npm"
 		npm_sdk NpmVite vite "vite@$vite"
+		# shellcheck disable=SC2086 # a list of words
+		npm_sdk NpmTypeScript typescript $typescript
 		# shellcheck disable=SC2086 # a list of words
 		npm_sdk NpmE2B e2b-npm $e2b_npm
 		# shellcheck disable=SC2086 # a list of words

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/sandbar-dev/sandbar"
@@ -185,9 +186,29 @@ type Dir struct {
 	More    bool    `json:"more"`
 }
 
-// Error is the body of a response that is not 2xx, and of a Failed frame.
+// Error is the body of a Failed frame, and a part of a Problem.
 type Error struct {
 	Error ErrorDetail `json:"error"`
+}
+
+// MediaProblem is the media type of a Problem (RFC 9457).
+const MediaProblem = "application/problem+json"
+
+// Problem is the body of a response that is not 2xx. The members beside those of Error are the
+// standard ones of MediaProblem; they repeat the same facts.
+type Problem struct {
+	Error
+	Type   string `json:"type"`   // "urn:sandbar:error:" and the code
+	Title  string `json:"title"`  // the code in words
+	Status int    `json:"status"` // of the response
+	Detail string `json:"detail"` // the message
+}
+
+// ProblemOf converts an error for a response with a status.
+func ProblemOf(status int, err error) Problem {
+	e := ErrorOf(err)
+	return Problem{Error: e, Type: "urn:sandbar:error:" + string(e.Error.Code), Title: strings.ReplaceAll(string(e.Error.Code), "_", " "),
+		Status: status, Detail: e.Error.Message}
 }
 
 // ErrorDetail is a *sandbar.Error. Code, message and fix are always present, field only if one

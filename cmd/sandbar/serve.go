@@ -100,10 +100,12 @@ accepts a configuration file of the iii-sandbox worker of an iii engine.`,
 				_, err := io.WriteString(a.stdout, cfg.YAML())
 				return err
 			}
-			return a.serve(cfg, func() (*config.Config, error) { return a.configuration(cmd, serveSettings...) })
+			untilEOF, _ := cmd.Flags().GetBool("until-eof")
+			return a.serve(cfg, untilEOF, func() (*config.Config, error) { return a.configuration(cmd, serveSettings...) })
 		},
 	}
 	cmd.Flags().Bool("e2b", false, "also serve the E2B protocol, for E2B's SDKs")
+	cmd.Flags().Bool("until-eof", false, "shut down when standard input ends, for a daemon that is a child of a program")
 	cmd.Flags().Bool("print-config", false, "print the effective configuration as a commented file and exit")
 	a.settings(cmd, serveSettings...)
 	return cmd
@@ -113,10 +115,17 @@ accepts a configuration file of the iii-sandbox worker of an iii engine.`,
 // 200 concurrent executions on 2 processors have needed 16.
 const spareThreads = 32
 
-// serve runs the daemon until a termination signal. load reloads the configuration.
-func (a *app) serve(cfg *config.Config, load func() (*config.Config, error)) error {
+// serve runs the daemon until a termination signal, or with untilEOF until standard input ends.
+// load reloads the configuration.
+func (a *app) serve(cfg *config.Config, untilEOF bool, load func() (*config.Config, error)) error {
 	signals := a.notify(os.Interrupt, syscall.SIGTERM)
 	defer signal.Stop(signals)
+	if untilEOF {
+		go func() {
+			io.Copy(io.Discard, a.stdin) // an error is an end too
+			signals <- syscall.SIGTERM
+		}()
+	}
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
 	defer signal.Stop(hangups)
@@ -191,7 +200,7 @@ func (a *app) serve(cfg *config.Config, load func() (*config.Config, error)) err
 		AllowedHosts: cfg.AllowedHosts, AllowedOrigins: cfg.AllowedOrigins, MetricsOpen: cfg.MetricsOpen,
 		Version: thisBuild().Version, Load: e.Stats, Metrics: metrics,
 		Routes: map[string]http.Handler{"GET /ws": ws,
-			"/sandboxes": api, "/sandboxes/": api, "/koyeb-sandbox/": api, "/r/": api, mcp.Path: tools},
+			"/sandboxes": api, "/sandboxes/": api, "/koyeb-sandbox/": api, "/r/": api, "/v1/": api, "/openapi.json": api, mcp.Path: tools},
 		Hosts: hosts, Overlay: overlay,
 		Logger: log,
 	})

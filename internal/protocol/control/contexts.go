@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -45,7 +46,7 @@ func (e *entry) serveContexts(w http.ResponseWriter, r *http.Request, rest strin
 		}
 	case !below:
 		notAllowed(w, r, http.MethodDelete)
-	case what != "run" && what != "interrupt" && what != "restart":
+	case !slices.Contains(contextActions(), what):
 		err = pathNotFound(r)
 	case r.Method != http.MethodPost:
 		notAllowed(w, r, http.MethodPost)
@@ -56,6 +57,9 @@ func (e *entry) serveContexts(w http.ResponseWriter, r *http.Request, rest strin
 		fail(w, err)
 	}
 }
+
+// contextActions returns the actions on a context: the last part of their paths.
+func contextActions() []string { return []string{"run", "interrupt", "restart"} }
 
 func describeContext(c *engine.Context) wire.Context {
 	i := c.Info()

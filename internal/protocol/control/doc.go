@@ -26,6 +26,8 @@
 //	ANY    /koyeb-sandbox/…              the same, of the sandbox that X-Routing-Key names
 //	ANY    /r/{id}/…                     HTTP to the port that the executor has bound
 //
+// "/v1" may precede "/sandboxes". GET /openapi.json describes these requests (openapi.json).
+//
 // {id} is a sandbox's id, as "sb_…" or as a UUID of the same bits. With the daemon's token it can
 // also be the sandbox's name, if no other sandbox has it.
 //
@@ -41,8 +43,8 @@
 //
 //   - Bodies are strict: an unknown or duplicate field, a wrong type or a number out of range is
 //     refused with the allowed values, and has no effect.
-//   - Every error is {"error":{"code","message","fix"}} with a status of the table in errors.go.
-//     Secrets and environments are in no error and in no log.
+//   - Every error is {"error":{"code","message","fix"}} with the members of RFC 9457 and a status
+//     of the table in errors.go. Secrets and environments are in no error and in no log.
 //   - Commands deliver the exact bytes of both outputs, with back-pressure to the program. If the
 //     client leaves, its command is cancelled.
 //   - For a browser, a page of a program below /r/ does not have the daemon's origin: a

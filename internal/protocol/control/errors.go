@@ -56,11 +56,11 @@ func failWith(w http.ResponseWriter, status int, err error) {
 	if status == http.StatusServiceUnavailable && w.Header().Get("Retry-After") == "" {
 		w.Header().Set("Retry-After", "1")
 	}
-	body := wire.ErrorOf(err)
-	if body.Error.Fix == "" {
-		body.Error.Fix = fixOf(body.Error.Code, body.Error.Field)
+	body := wire.ProblemOf(status, err)
+	if d := &body.Error.Error; d.Fix == "" {
+		d.Fix = fixOf(d.Code, d.Field)
 	}
-	answer(w, status, body)
+	answerAs(w, status, wire.MediaProblem, body)
 }
 
 // fixOf returns the fix of an error that has none.
@@ -89,11 +89,16 @@ func fixOf(c sandbar.Code, field string) string {
 
 // answer responds with JSON.
 func answer(w http.ResponseWriter, status int, v any) {
+	answerAs(w, status, "application/json; charset=utf-8", v)
+}
+
+// answerAs responds with JSON of a media type.
+func answerAs(w http.ResponseWriter, status int, media string, v any) {
 	body, err := json.Marshal(v)
 	if err != nil {
 		status, body = http.StatusInternalServerError, []byte(`{"error":{"code":"internal","message":"the response could not be encoded","fix":"report it"}}`)
 	}
-	w.Header().Set("Content-Type", "application/json; charset=utf-8")
+	w.Header().Set("Content-Type", media)
 	w.WriteHeader(status)
 	w.Write(append(body, '\n'))
 }

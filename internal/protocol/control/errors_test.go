@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/client/wire"
 	"github.com/sandbar-dev/sandbar/engine"
 	"github.com/sandbar-dev/sandbar/internal/server/httpd"
 )
@@ -139,12 +140,15 @@ func exchange(t *testing.T, addr, request string) (*http.Response, string) {
 // checkForm checks the form of a refusal.
 func checkForm(t *testing.T, name string, resp *http.Response, text string, code sandbar.Code) {
 	t.Helper()
-	var got map[string]map[string]any
-	if err := json.Unmarshal([]byte(text), &got); err != nil || len(got) != 1 || got["error"] == nil {
+	var got map[string]any
+	if err := json.Unmarshal([]byte(text), &got); err != nil || len(got) != 5 {
 		t.Errorf("%s: %s %.200s: %v", name, resp.Status, text, err)
 		return
 	}
-	e := got["error"]
+	e, _ := got["error"].(map[string]any)
+	if got["type"] != "urn:sandbar:error:"+string(code) || got["title"] == "" || got["status"] != float64(resp.StatusCode) || got["detail"] != e["message"] {
+		t.Errorf("%s: the members of RFC 9457 are wrong: %s", name, text)
+	}
 	for _, field := range []string{"code", "message", "fix"} {
 		if s, ok := e[field].(string); !ok || s == "" {
 			t.Errorf("%s: %s says no %s", name, text, field)
@@ -155,7 +159,7 @@ func checkForm(t *testing.T, name string, resp *http.Response, text string, code
 			t.Errorf("%s: %s has the field %s", name, text, field)
 		}
 	}
-	if e["code"] != string(code) || resp.Header.Get("Content-Type") != "application/json; charset=utf-8" {
+	if e["code"] != string(code) || resp.Header.Get("Content-Type") != wire.MediaProblem {
 		t.Errorf("%s: %s, %s, want the code %s", name, text, resp.Header.Get("Content-Type"), code)
 	}
 }

@@ -66,7 +66,7 @@ func newRig(t testing.TB, o Options, d driver.Driver) *rig {
 	o.NewExecutor = r.newExecutor
 	r.server = New(r.engine, o)
 	listener, err := httpd.Listen(httpd.Options{Listen: "127.0.0.1:0", Token: token, Clients: map[string]string{hasty: hastyToken}, Routes: map[string]http.Handler{
-		"/sandboxes": r.server, "/sandboxes/": r.server, "/koyeb-sandbox/": r.server, "/r/": r.server}, Hosts: []httpd.HostHandler{r.server}})
+		"/sandboxes": r.server, "/sandboxes/": r.server, "/koyeb-sandbox/": r.server, "/r/": r.server, "/v1/": r.server, "/openapi.json": r.server}, Hosts: []httpd.HostHandler{r.server}})
 	if err != nil {
 		t.Fatal(err)
 	}

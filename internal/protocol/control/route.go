@@ -28,6 +28,8 @@ const (
 	previews               // /sandboxes/{id}/previews, /sandboxes/{id}/previews/{port}
 	preview                // a host name of previews
 	contexts               // /sandboxes/{id}/contexts, and below
+	document               // /openapi.json
+	kinds                  // the number of kinds
 )
 
 // inside reports whether the path leads into a sandbox, so that the sandbox's own secret allows it.
@@ -51,8 +53,11 @@ const routingKey = "X-Routing-Key"
 // route parses a request's path. It is the only function that does, so authorization and execution
 // cannot disagree about the target.
 func route(r *http.Request) (target, bool) {
+	r = unversioned(r)
 	path := r.URL.Path
 	switch {
+	case path == "/openapi.json":
+		return target{kind: document}, true
 	case path == "/sandboxes" || path == "/sandboxes/":
 		return target{kind: collection}, true
 	case strings.HasPrefix(path, "/sandboxes/"):
@@ -68,6 +73,28 @@ func route(r *http.Request) (target, bool) {
 		return below(r.URL, 2, target{kind: web, key: key})
 	}
 	return target{}, false
+}
+
+// version is the prefix of this version of the API. It may precede "/sandboxes".
+const version = "/v1"
+
+// unversioned returns a request with the path below version, if it has that prefix.
+func unversioned(r *http.Request) *http.Request {
+	path, ok := strings.CutPrefix(r.URL.Path, version)
+	if !ok || path != "/sandboxes" && !strings.HasPrefix(path, "/sandboxes/") {
+		return r
+	}
+	raw, ok := strings.CutPrefix(r.URL.RawPath, version)
+	if r.URL.RawPath != "" && !ok {
+		return r // "v1" is escaped: there is nothing at such a path
+	}
+	u := *r.URL
+	if u.Path = path; ok {
+		u.RawPath = raw
+	}
+	inner := *r
+	inner.URL = &u
+	return &inner
 }
 
 func routeSandbox(r *http.Request) (target, bool) {

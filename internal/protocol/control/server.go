@@ -105,8 +105,12 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	defer end()
 	r = r.WithContext(ctx)
-	if t.kind == collection {
+	switch t.kind {
+	case collection:
 		s.serveCollection(w, r)
+		return
+	case document:
+		serveDocument(w, r)
 		return
 	}
 	if t.key == "" {

@@ -5,32 +5,25 @@ import (
 	"net/http"
 
 	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/client/wire"
 )
 
-// errorBody is an error of the daemon's own API as JSON. code, message and fix are always present,
-// field only if one field is wrong.
-type errorBody struct {
-	Error struct {
-		Code    sandbar.Code `json:"code"`
-		Message string       `json:"message"`
-		Fix     string       `json:"fix"`
-		Field   string       `json:"field,omitempty"`
-	} `json:"error"`
-}
-
 func writeError(w http.ResponseWriter, status int, e *sandbar.Error) {
-	var body errorBody
-	body.Error.Code, body.Error.Message, body.Error.Fix, body.Error.Field = e.Code, e.Message, e.Fix, e.Field
-	writeJSON(w, status, body)
+	writeAs(w, status, wire.MediaProblem, wire.ProblemOf(status, e))
 }
 
 // writeJSON writes v as the response. It ignores a broken connection.
 func writeJSON(w http.ResponseWriter, status int, v any) {
+	writeAs(w, status, "application/json; charset=utf-8", v)
+}
+
+// writeAs writes v as JSON of a media type.
+func writeAs(w http.ResponseWriter, status int, media string, v any) {
 	body, err := json.Marshal(v)
 	if err != nil {
 		status, body = http.StatusInternalServerError, []byte(`{"error":{"code":"internal","message":"the answer could not be written as JSON","fix":"report it"}}`)
 	}
-	w.Header().Set("Content-Type", "application/json; charset=utf-8")
+	w.Header().Set("Content-Type", media)
 	w.WriteHeader(status)
 	w.Write(append(body, '\n'))
 }

@@ -22,9 +22,10 @@ func bound(ln net.Listener, most int, mute bool) *limitListener {
 }
 
 // tooMany is the complete response to a connection beyond the bound.
-const tooMany = "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Type: application/json; charset=utf-8\r\nConnection: close\r\n" +
-	"Content-Length: 180\r\n\r\n" +
-	`{"error":{"code":"exhausted","message":"there are as many connections as there may be (max_connections)","fix":"try again in a second, or let the operator raise max_connections"}}` + "\n"
+const tooMany = "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Type: application/problem+json\r\nConnection: close\r\n" +
+	"Content-Length: 325\r\n\r\n" +
+	`{"error":{"code":"exhausted","message":"there are as many connections as there may be (max_connections)","fix":"try again in a second, or let the operator raise max_connections"},` +
+	`"type":"urn:sandbar:error:exhausted","title":"exhausted","status":503,"detail":"there are as many connections as there may be (max_connections)"}` + "\n"
 
 // maxRefusals bounds the refusals that run at once; further connections are closed silently.
 const maxRefusals = 64

@@ -17,6 +17,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/client/wire"
 	"github.com/sandbar-dev/sandbar/engine"
 )
 
@@ -194,8 +195,8 @@ func TestWhoGetsThrough(t *testing.T) {
 				}
 			}
 			if resp.StatusCode >= 400 {
-				var e errorBody
-				if err := json.Unmarshal([]byte(body), &e); err != nil || e.Error.Message == "" {
+				var e wire.Problem
+				if err := json.Unmarshal([]byte(body), &e); err != nil || e.Error.Error.Message == "" {
 					t.Errorf("the body %q is not an error in JSON", body)
 				}
 			}

@@ -31,6 +31,7 @@ type page struct {
 
 var pages = []page{
 	{"README.md", []testenv.Requirement{testenv.Python, testenv.WasmModules}},
+	{"docs/api.md", nil},
 	{"docs/audit.md", []testenv.Requirement{testenv.UserNS}},
 	{"docs/configuration.md", nil},
 	{"docs/contexts.md", []testenv.Requirement{testenv.Python, testenv.Node}},
@@ -40,17 +41,20 @@ var pages = []page{
 	{"docs/execution.md", []testenv.Requirement{testenv.Python, testenv.WasmModules}},
 	{"docs/executor.md", []testenv.Requirement{testenv.Python, testenv.Curl, testenv.PyKoyeb}},
 	{"docs/fathom.md", []testenv.Requirement{testenv.Python, testenv.Curl, testenv.NpmWS, testenv.PyWebsockets}},
+	{"docs/go.md", nil},
 	{"docs/iii-errors.md", nil},
 	{"docs/iii.md", []testenv.Requirement{testenv.NpmIII, testenv.PyIII}},
 	{"docs/mcp.md", []testenv.Requirement{testenv.Python, testenv.PyMCP}},
 	{"docs/packages.md", nil},
 	{"docs/previews.md", []testenv.Requirement{testenv.Python, testenv.Curl}},
 	{"docs/protocols.md", nil},
+	{"docs/python.md", []testenv.Requirement{testenv.PyWheels, testenv.NpmTypeScript}},
 	{"docs/sandboxes.md", []testenv.Requirement{testenv.Python, testenv.Curl, testenv.JQ}},
 	{"docs/snapshots.md", []testenv.Requirement{testenv.Freezer}},
 	{"docs/stdio.md", []testenv.Requirement{testenv.Python, testenv.WasmModules}},
 	{"docs/system-calls.md", nil},
 	{"docs/terminals.md", []testenv.Requirement{testenv.UserNS}},
+	{"docs/typescript.md", []testenv.Requirement{testenv.PyWheels, testenv.NpmTypeScript}},
 	{"docs/vm.md", nil},
 }
 
@@ -164,13 +168,28 @@ func (p page) run(t *testing.T, all []fencedBlock) {
 	pairs = append(pairs, "~/.local/state/sandbar", filepath.Join(dir, "state"))
 	replace := strings.NewReplacer(pairs...)
 	provide(t, dir)
+	needs := func(r testenv.Requirement) bool {
+		return slices.ContainsFunc(p.needs, func(n testenv.Requirement) bool { return n.Name == r.Name })
+	}
 	env := environ()
-	if slices.ContainsFunc(p.needs, func(r testenv.Requirement) bool { return r.Name == testenv.WasmModules.Name }) {
+	if needs(testenv.WasmModules) {
 		env = append(env, "SANDBAR_CONFIG="+newStdioSandbox(t).config)
+	}
+	python := []string{testenv.PythonPath(), testenv.KoyebPath(), testenv.PyIIIPath(), testenv.PyE2BPath()}
+	if needs(testenv.PyMCP) {
+		python = []string{testenv.PyMCPPath()} // its dependencies are of other versions
+	}
+	if needs(testenv.NpmTypeScript) {
+		sdk := t.TempDir()
+		buildSDKs(t, sdk)
+		python = []string{filepath.Join(sdk, "py")}
+		if err := os.Symlink(filepath.Join(sdk, "node_modules", "sandbar"), filepath.Join(dir, "node_modules", "sandbar")); err != nil {
+			t.Fatal(err)
+		}
 	}
 	s := newSession(t, dir, append(env, "HOME="+dir, "PATH="+filepath.Join(dir, "bin")+":/usr/local/bin:/usr/bin:/bin",
 		"NO_PROXY=*", "PYTHONDONTWRITEBYTECODE=1",
-		"PYTHONPATH="+strings.Join([]string{testenv.PythonPath(), testenv.KoyebPath(), testenv.PyIIIPath(), testenv.PyE2BPath(), testenv.PyMCPPath()}, ":"),
+		"PYTHONPATH="+strings.Join(python, ":"),
 		"SANDBAR_STATE_DIR="+filepath.Join(dir, "state"), "SANDBAR_RUNTIME_DIR="+filepath.Join(dir, "run"),
 		"SANDBAR_LISTEN="+free["127.0.0.1:8080"], "SANDBAR_URL=http://"+free["127.0.0.1:8080"],
 		"PORT="+port(free["127.0.0.1:3030"]), "PROXY_PORT="+port(free["127.0.0.1:3031"])))

@@ -200,6 +200,13 @@ var (
 	NpmIII = npmPackage("NpmIII", "iii-sdk", NpmIIIModules)
 	// NpmVite is Node and the npm package vite below NpmViteModules.
 	NpmVite = npmPackage("NpmVite", "vite", NpmViteModules)
+	// NpmTypeScript is Npm, and the TypeScript compiler below NpmTypeScriptModules.
+	NpmTypeScript = require("NpmTypeScript", "run \"make tools\"", func() error {
+		if err := Npm.Err(); err != nil {
+			return err
+		}
+		return regular(filepath.Join(NpmTypeScriptModules(), "typescript", "package.json"))
+	})
 	// PyIII is Python and the package iii-sdk below PyIIIPath.
 	PyIII = pythonPackage("PyIII", "iii", PyIIIPath)
 	// PyIPython is Python and IPython below PyIPythonPath.
@@ -213,8 +220,8 @@ var (
 	NpmMCP = npmPackage("NpmMCP", "@modelcontextprotocol/inspector-cli", NpmMCPModules)
 	// PyMCP is Python and the package mcp below PyMCPPath.
 	PyMCP = pythonPackage("PyMCP", "mcp", PyMCPPath)
-	// PyWheels is Python and wheels of pip, numpy, pandas, matplotlib and their dependencies, in
-	// WheelsDir.
+	// PyWheels is Python and wheels of pip, numpy, pandas, matplotlib, httpx and their dependencies,
+	// in WheelsDir.
 	PyWheels = require("PyWheels", "run \"make tools\"", func() error {
 		if err := Python.Err(); err != nil {
 			return err
@@ -257,6 +264,9 @@ func NpmIIIModules() string { return filepath.Join(Cache(), "iii-npm", "node_mod
 
 // NpmViteModules is the directory node_modules with Vite and its dependencies.
 func NpmViteModules() string { return filepath.Join(Cache(), "vite", "node_modules") }
+
+// NpmTypeScriptModules is the directory node_modules with the TypeScript compiler.
+func NpmTypeScriptModules() string { return filepath.Join(Cache(), "typescript", "node_modules") }
 
 // PyIIIPath is the PYTHONPATH of the iii protocol's SDK.
 func PyIIIPath() string { return filepath.Join(Cache(), "iii-py") }

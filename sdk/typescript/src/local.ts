@@ -1,0 +1,45 @@
+// A daemon as a child process, for programs without a running one. Node, Deno and Bun only.
+
+import { SandbarError } from "./errors.js";
+
+/** A daemon that ends with this process, however that ends: it reads a pipe. */
+export interface Daemon {
+  url: string;
+  token: string;
+  close(): Promise<void>;
+}
+
+/** Start a daemon. `settings` are environment variables of it. The command is SANDBAR_BIN, or the one in PATH. */
+export async function startDaemon(settings: Record<string, string> = {}): Promise<Daemon> {
+  const [{ spawn }, { randomBytes }, fs, os, path] = await Promise.all([
+    import("node:child_process"), import("node:crypto"), import("node:fs/promises"), import("node:os"), import("node:path")]);
+  const dir = await fs.mkdtemp(path.join(os.tmpdir(), "sandbar-"));
+  const token = randomBytes(32).toString("base64url");
+  const { SANDBAR_BIN, ...inherited } = process.env; // the daemon refuses variables that are no settings
+  const child = spawn(SANDBAR_BIN ?? "sandbar", ["serve", "--until-eof", "--listen", "127.0.0.1:0"], {
+    stdio: ["pipe", "ignore", "pipe"],
+    env: { ...inherited, SANDBAR_STATE_DIR: path.join(dir, "state"), SANDBAR_RUNTIME_DIR: path.join(dir, "run"), ...settings, SANDBAR_TOKEN: token },
+  });
+  const ended = new Promise<void>((resolve) => child.once("close", () => resolve()));
+  const close = async () => {
+    child.stdin.end();
+    await ended;
+    await fs.rm(dir, { recursive: true, force: true });
+  };
+  let said = "";
+  try {
+    const url = await new Promise<string>((resolve, reject) => {
+      child.once("error", reject);
+      child.stderr.on("data", (data: Buffer) => {
+        if (said.length < 64 << 10) said += data.toString();
+        const found = /address"?[=:]"?(http:\/\/[^\s"]+)/.exec(said);
+        if (found) resolve(found[1]!);
+      });
+      void ended.then(() => reject(new Error(said.trim().slice(-1000))));
+    });
+    return { url, token, close };
+  } catch (e) {
+    await close();
+    throw new SandbarError("unavailable", `the daemon does not start: ${(e as Error).message}`, 'see "sandbar doctor", or set SANDBAR_BIN to the command');
+  }
+}
