@@ -48,8 +48,8 @@ type leaks struct {
 }
 
 // Tokens, code, environments, inputs, files and arguments of all protocols, with failures of every
-// kind, are afterwards in no debug log, no metric, no error, no audit log, no file of the daemon, no
-// argument or environment of its processes, and nowhere that another sandbox can read.
+// kind, are afterwards in no debug log, no metric, no error, no audit log, no file of the daemon,
+// no argument or environment of its processes, and nowhere that another sandbox can read.
 func TestSecretsStay(t *testing.T) {
 	testenv.Need(t, testenv.Linux, testenv.UserNS, testenv.Python)
 	s := newSecrets()
