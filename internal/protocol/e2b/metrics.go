@@ -26,7 +26,7 @@ const (
 type sample struct {
 	at  time.Time
 	use engine.Use
-	cpu float64 // percent of one processor since the sample before
+	cpu float64 // percent of one processor since the sample before; of the first one 0
 }
 
 // metric is a sample in the control plane's form. Sizes are in bytes.
@@ -85,12 +85,9 @@ func (l *life) measure(ctx context.Context) error {
 	now := sample{at: time.Now(), use: use}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	before := sample{at: l.sandbox.Info().Created}
 	if n := len(l.samples); n > 0 {
-		before = l.samples[n-1]
-	}
-	if span := now.at.Sub(before.at); span > 0 {
-		now.cpu = 100 * max(0, (use.CPUTime-before.use.CPUTime).Seconds()) / span.Seconds()
+		before := l.samples[n-1]
+		now.cpu = 100 * max(0, (use.CPUTime-before.use.CPUTime).Seconds()) / now.at.Sub(before.at).Seconds()
 	}
 	if len(l.samples) == maxSamples {
 		l.samples = slices.Delete(l.samples, 0, 1)

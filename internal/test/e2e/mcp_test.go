@@ -34,10 +34,11 @@ func TestMCPPython(t *testing.T) {
 	})
 }
 
-// The inspector's command line lists and calls every tool. Each of its calls is a session.
+// The inspector's command line lists and calls every tool. Each of its calls is a session, which it
+// does not end.
 func TestMCPInspector(t *testing.T) {
 	testenv.Need(t, testenv.Once, testenv.Linux, testenv.UserNS, testenv.NpmMCP, testenv.Python)
-	d := newDaemon(t, t.TempDir())
+	d := newDaemon(t, t.TempDir(), "SANDBAR_IDLE_TIMEOUT=5s")
 	inspect := func(args ...string) (out []byte) {
 		t.Helper()
 		program := filepath.Join(testenv.NpmMCPModules(), "@modelcontextprotocol", "inspector-cli", "build", "index.js")
