@@ -135,14 +135,15 @@ func (c *cutter) count() int {
 	return c.cuts
 }
 
-// join copies in both directions until one ends.
+// join copies in both directions. It passes on the end of each, as a connection without a proxy
+// does: a side that is cut off while it sends would lose what it has not read.
 func (c *cutter) join(outside, inside net.Conn) {
 	var log atomic.Bool // the last request is for a log
-	var both sync.Once
-	end := func() { both.Do(func() { outside.Close(); inside.Close() }) }
+	cut := func() { outside.Close(); inside.Close() }
+	defer cut()
 	var ways sync.WaitGroup
 	ways.Go(func() {
-		defer end()
+		defer inside.(*net.TCPConn).CloseWrite()
 		buf := make([]byte, 64<<10)
 		for {
 			n, err := outside.Read(buf)
@@ -153,7 +154,7 @@ func (c *cutter) join(outside, inside net.Conn) {
 		}
 	})
 	ways.Go(func() {
-		defer end()
+		defer outside.(*net.TCPConn).CloseWrite()
 		buf := make([]byte, 256)
 		for sent := 0; ; {
 			n, err := inside.Read(buf)
@@ -167,6 +168,7 @@ func (c *cutter) join(outside, inside net.Conn) {
 				c.mu.Lock()
 				c.cuts++
 				c.mu.Unlock()
+				cut()
 				return
 			}
 		}
