@@ -71,10 +71,9 @@ func protocolError(err error) error {
 // rpcCodeOf returns the JSON-RPC code of each code of the platform's errors.
 func rpcCodeOf(c sandbar.Code) int64 {
 	switch c {
-	case sandbar.Invalid, sandbar.Denied, sandbar.Exists, sandbar.Conflict, sandbar.TooLarge, sandbar.Unsupported:
+	case sandbar.Invalid, sandbar.Denied, sandbar.Exists, sandbar.Conflict, sandbar.TooLarge, sandbar.Unsupported,
+		sandbar.NotFound, sandbar.Gone:
 		return jsonrpc.CodeInvalidParams
-	case sandbar.NotFound, sandbar.Gone:
-		return sdk.CodeResourceNotFound
 	}
 	return jsonrpc.CodeInternalError
 }
