@@ -13,13 +13,13 @@ import (
 
 // E2B's SDKs from npm work with a daemon: every public method that docs/e2b.md lists as served.
 func TestE2BNpm(t *testing.T) {
-	testenv.Need(t, testenv.Once, testenv.Linux, testenv.UserNS, testenv.NpmE2B, testenv.Python, testenv.Git)
+	testenv.Need(t, testenv.Once, testenv.Linux, testenv.UserNS, testenv.Freezer, testenv.NpmE2B, testenv.Python, testenv.Git)
 	runE2B(t, 31, "NODE_PATH="+testenv.NpmE2BModules(), "/usr/bin/node", "client.mjs")
 }
 
 // So do those from PyPI, with both of their clients.
 func TestE2BPython(t *testing.T) {
-	testenv.Need(t, testenv.Once, testenv.Linux, testenv.UserNS, testenv.PyE2B)
+	testenv.Need(t, testenv.Once, testenv.Linux, testenv.UserNS, testenv.Freezer, testenv.PyE2B)
 	for _, mode := range []string{"sync", "async"} {
 		t.Run(mode, func(t *testing.T) {
 			runE2B(t, 10, "PYTHONPATH="+testenv.PyE2BPath(), "/usr/bin/python3", "client.py", mode)

@@ -47,7 +47,7 @@ type apiOperation struct {
 // Every operation of /openapi.json is replayed with its examples against a daemon. Statuses and
 // bodies are those of the document.
 func TestOpenAPI(t *testing.T) {
-	testenv.Need(t, testenv.Once, testenv.Linux, testenv.UserNS, testenv.Python)
+	testenv.Need(t, testenv.Once, testenv.Linux, testenv.UserNS, testenv.Freezer, testenv.Python)
 	d := newDaemon(t, t.TempDir())
 	r := &replay{t: t, d: d, values: map[string]string{"port": "8000"}}
 	text := r.get("/openapi.json")
