@@ -135,7 +135,7 @@ func (s *Server) build(ctx context.Context, j *job, p recipe) {
 		s.engine.Stop(context.Background(), b.sandbox.ID())
 	}
 	j.end(b.step, err)
-	s.options.Logger.Info("template build ended", "template", j.template, "build", j.id, "took", time.Since(j.began), "error", err)
+	s.options.Logger.Info("template build ended", "template", j.template, "build", j.id, "took", time.Since(j.began), "code", string(sandbar.CodeOf(err)))
 }
 
 func (b *builder) run(ctx context.Context) error {
