@@ -7,7 +7,7 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// Auditor records what callers do. Its methods may be called concurrently.
+// Auditor records what clients do. Its methods may be called concurrently.
 type Auditor interface {
 	// Record records an action, before the action's call returns to its caller.
 	Record(Action)
@@ -16,7 +16,9 @@ type Auditor interface {
 	Ready() error
 }
 
-// Action is what one caller did. It has no code, arguments, environment, paths or output.
+// Action is what one client did. It has no code, arguments, environment, paths or output. Calls
+// whose context has no client, see WithClient, are those of this process itself, such as the end of
+// an idle sandbox; they are no actions.
 type Action struct {
 	Time    time.Time // the end of the call
 	Client  sandbar.Client
@@ -66,9 +68,16 @@ func (e *Engine) audit(c sandbar.Client, verb Verb, id sandbar.ID, outcome strin
 	e.cfg.Audit.Record(Action{Time: time.Now(), Client: c, Verb: verb, Sandbox: id, Outcome: outcome})
 }
 
-// audit records an action of the caller in ctx.
+// auditCall records an action of the client in ctx, if there is one.
+func (e *Engine) auditCall(ctx context.Context, verb Verb, id sandbar.ID, outcome string, err error) {
+	if c, ok := ctx.Value(clientKey{}).(sandbar.Client); ok {
+		e.audit(c, verb, id, outcome, err)
+	}
+}
+
+// audit is auditCall for a call in the sandbox that is no program.
 func (s *Sandbox) audit(ctx context.Context, verb Verb, err error) {
-	s.e.audit(Client(ctx), verb, s.id, outcomeOK, err)
+	s.e.auditCall(ctx, verb, s.id, outcomeOK, err)
 }
 
 // recordable returns an error while actions cannot be recorded.

@@ -20,7 +20,7 @@ import (
 // CellResult.
 func (c *Context) Run(ctx context.Context, cell Cell, sink CellSink) (r CellResult, err error) {
 	s := c.s
-	defer func() { s.e.audit(Client(ctx), DidRunCell, s.id, r.Outcome.String(), err) }()
+	defer func() { s.e.auditCall(ctx, DidRunCell, s.id, r.Outcome.String(), err) }()
 	cell, err = c.checkCell(cell)
 	if err != nil {
 		return CellResult{}, err

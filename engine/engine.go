@@ -95,7 +95,8 @@ type Config struct {
 	// return quickly.
 	Observe func(Observation)
 
-	// Audit, if set, records what callers do.
+	// Audit, if set, records what clients do. The client of an execution and of Create is that of the
+	// Spec, of all other calls that of WithClient.
 	Audit Auditor
 
 	halfDisk bool // Default.Disk was not set

@@ -17,7 +17,7 @@ import (
 // program (time, output limit, cancellation), the engine ends all processes that the program
 // started too, and returns the result when these are gone.
 func (s *Sandbox) Exec(ctx context.Context, c sandbar.Cmd, stdin sandbar.Input, lim sandbar.Limits, sink Sink) (r sandbar.Result, err error) {
-	defer func() { s.e.audit(Client(ctx), DidRun, s.id, r.Outcome.String(), err) }()
+	defer func() { s.e.auditCall(ctx, DidRun, s.id, r.Outcome.String(), err) }()
 	if ctx.Err() != nil {
 		return sandbar.Result{}, sandbar.Errorf(sandbar.Canceled, "cancelled before it started: %w", context.Cause(ctx))
 	}
@@ -182,7 +182,7 @@ func (s *Sandbox) launch(ctx context.Context, c sandbar.Cmd, stdin sandbar.Input
 // killLeftovers kills, in the background, the processes that a finished program left behind. If the
 // sandbox is being stopped, its removal kills them.
 func (s *Sandbox) killLeftovers(p *Process) {
-	release, err := s.hold()
+	release, err := s.keep()
 	if err != nil {
 		return
 	}

@@ -43,6 +43,15 @@ const (
 // Exhausted (queue full), Unavailable (shutting down). The caller must end the Execution by Run or
 // Cancel.
 func (e *Engine) Admit(job sandbar.Job) (*Execution, error) {
+	x, err := e.admit(job)
+	if err != nil { // otherwise its end is recorded
+		e.audit(job.Spec.Client, DidExecute, "", "", err)
+	}
+	return x, err
+}
+
+// admit implements Admit.
+func (e *Engine) admit(job sandbar.Job) (*Execution, error) {
 	p, err := e.plan(job)
 	if err != nil {
 		return nil, err

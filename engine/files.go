@@ -84,7 +84,7 @@ func (f files) Create(ctx context.Context, path string, opt sandbar.CreateOption
 		release()
 		return nil, err
 	}
-	return heldWriter{w, f.s, Client(ctx), release}, nil
+	return heldWriter{w, f.s, release, func(err error) { f.s.audit(ctx, DidWrite, err) }}, nil
 }
 
 func (f files) Stat(ctx context.Context, path string) (info sandbar.FileInfo, err error) {
@@ -250,14 +250,14 @@ func (f *heldFile) Unwrap() any { return f.File }
 type heldWriter struct {
 	sandbar.FileWriter
 	s       *Sandbox
-	by      sandbar.Client
 	release func()
+	record  func(error) // of Commit
 }
 
 func (w heldWriter) Commit() error {
 	defer w.release()
 	err := w.s.explainGone(w.FileWriter.Commit())
-	w.s.e.audit(w.by, DidWrite, w.s.id, outcomeOK, err)
+	w.record(err)
 	return err
 }
 

@@ -39,7 +39,7 @@ const (
 // end of ctx ends only the wait, with Canceled or Timeout.
 func (e *Engine) Pause(ctx context.Context, id sandbar.ID) error {
 	err := e.pause(ctx, id, false)
-	e.audit(Client(ctx), DidPause, id, outcomeOK, err)
+	e.auditCall(ctx, DidPause, id, outcomeOK, err)
 	return err
 }
 
@@ -240,7 +240,7 @@ func (e *Engine) Paused() []Paused { return e.paused.list() }
 // damaged. Unsupported: this daemon or host cannot use its state. After an error it is still
 // paused.
 func (e *Engine) Resume(ctx context.Context, id sandbar.ID) (_ *Sandbox, err error) {
-	defer func() { e.audit(Client(ctx), DidResume, id, outcomeOK, err) }()
+	defer func() { e.auditCall(ctx, DidResume, id, outcomeOK, err) }()
 	if e.find(id) != nil {
 		return nil, sandbar.Errorf(sandbar.Conflict, "sandbox %s is not paused", id)
 	}
@@ -395,10 +395,10 @@ func (e *Engine) takeSlot(ctx context.Context, c sandbar.Client, rated bool) (*t
 func (e *Engine) Fork(ctx context.Context, id sandbar.ID, n int) ([]*Sandbox, error) {
 	forks, err := e.fork(ctx, id, n)
 	for _, s := range forks {
-		e.audit(Client(ctx), DidFork, s.id, outcomeOK, nil)
+		e.auditCall(ctx, DidFork, s.id, outcomeOK, nil)
 	}
 	if err != nil {
-		e.audit(Client(ctx), DidFork, id, outcomeOK, err)
+		e.auditCall(ctx, DidFork, id, outcomeOK, err)
 	}
 	return forks, err
 }

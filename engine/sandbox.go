@@ -197,7 +197,7 @@ func (e *Engine) List() []Info {
 // unknown. The end of ctx ends only the wait, with Canceled or, for a deadline, Timeout; the
 // removal continues.
 func (e *Engine) Stop(ctx context.Context, id sandbar.ID) (err error) {
-	defer func() { e.audit(Client(ctx), DidStop, id, outcomeOK, err) }()
+	defer func() { e.auditCall(ctx, DidStop, id, outcomeOK, err) }()
 	s := e.find(id)
 	if s == nil {
 		return e.dropPaused(id)
@@ -348,11 +348,16 @@ func (s *Sandbox) remove() {
 	s.ticket.leave()
 }
 
-// hold counts as activity until release is called.
+// hold counts a client's call as activity until release is called.
 func (s *Sandbox) hold() (release func(), err error) {
 	if err := s.e.recordable(); err != nil {
 		return nil, err
 	}
+	return s.keep()
+}
+
+// keep counts as activity until release is called.
+func (s *Sandbox) keep() (release func(), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed || s.pausing {
@@ -451,7 +456,7 @@ func (s *Sandbox) Done() <-chan struct{} { return s.done }
 // transfer or a proxied connection. Further calls of release do nothing. After the sandbox's end
 // Hold does nothing.
 func (s *Sandbox) Hold() (release func()) {
-	release, err := s.hold()
+	release, err := s.keep()
 	if err != nil {
 		return func() {}
 	}

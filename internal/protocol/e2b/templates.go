@@ -365,7 +365,7 @@ func (s *Server) startBuild(w http.ResponseWriter, r *http.Request, template, id
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(s.patient, buildTimeout)
+	ctx, cancel := context.WithTimeout(engine.WithClient(s.patient, j.client), buildTimeout)
 	if err := s.watch(func() {
 		defer cancel()
 		s.build(ctx, j, p)

@@ -12,6 +12,7 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/engine"
 )
 
 type createArgs struct {
@@ -117,21 +118,20 @@ type stopResult struct {
 	Stopped string `json:"stopped"`
 }
 
-func (s *Server) stopSandbox(_ context.Context, c call, in stopArgs) (*sdk.CallToolResult, stopResult, error) {
+func (s *Server) stopSandbox(ctx context.Context, c call, in stopArgs) (*sdk.CallToolResult, stopResult, error) {
 	x, id := c.session, sandbar.ID(in.Sandbox)
-	if !x.forget(id) {
-		x.mu.Lock()
-		_, saved := x.snapshots[id]
-		delete(x.snapshots, id)
-		x.mu.Unlock()
-		if !saved {
-			return nil, stopResult{}, noSandbox(in.Sandbox)
-		}
+	x.mu.Lock()
+	_, saved := x.snapshots[id]
+	x.mu.Unlock()
+	if !saved && !x.forget(id) {
+		return nil, stopResult{}, noSandbox(in.Sandbox)
 	}
-	// It is removed although the call may be cancelled: the session has forgotten it.
-	if err := x.remove(id); err != nil {
+	if err := x.remove(ctx, id); err != nil {
 		return nil, stopResult{}, err
 	}
+	x.mu.Lock()
+	delete(x.snapshots, id)
+	x.mu.Unlock()
 	return text("stopped %s", id), stopResult{in.Sandbox}, nil
 }
 
@@ -181,7 +181,7 @@ type snapshotResult struct {
 	Created  string `json:"created"`
 }
 
-// snapshot saves a copy of a sandbox: a fork that is paused at once.
+// snapshot saves a copy of a sandbox.
 func (s *Server) snapshot(ctx context.Context, c call, in snapshotArgs) (*sdk.CallToolResult, snapshotResult, error) {
 	x := c.session
 	var out snapshotResult
@@ -190,42 +190,49 @@ func (s *Server) snapshot(ctx context.Context, c call, in snapshotArgs) (*sdk.Ca
 		return nil, out, err
 	}
 	x.mu.Lock()
-	full := len(x.snapshots) >= maxSnapshots
+	full := len(x.snapshots)+x.saving >= maxSnapshots
+	if !full {
+		x.saving++
+	}
 	x.mu.Unlock()
 	if full {
 		return nil, out, &sandbar.Error{Code: sandbar.Exhausted, Message: "this session has " + count(maxSnapshots, "snapshot") + ", which is all that it may have", Fix: "remove one with stop_sandbox"}
 	}
-	copies, err := s.engine.Fork(ctx, b.ID(), 1)
+	id, err := s.save(ctx, b.ID())
+	saved := snapshot{b.ID(), time.Now()}
+	x.mu.Lock()
+	x.saving--
+	if err == nil {
+		x.snapshots[id] = saved
+	}
+	x.mu.Unlock()
 	if err != nil {
 		return nil, out, cannotSave(err)
 	}
-	id := copies[0].ID()
-	if err := s.pause(id); err != nil {
-		return nil, out, cannotSave(err)
-	}
-	saved := snapshot{b.ID(), time.Now()}
-	x.mu.Lock()
-	x.snapshots[id] = saved
-	x.mu.Unlock()
 	out = snapshotResult{string(id), string(b.ID()), saved.time.UTC().Format(time.RFC3339)}
 	return text("saved %s as snapshot %s", b.ID(), id), out, nil
 }
 
-// pause saves a sandbox that no client uses, and removes it if that fails.
-func (s *Server) pause(id sandbar.ID) error {
-	ctx, cancel := context.WithTimeout(context.Background(), saveTime)
-	defer cancel()
-	err := s.engine.Pause(ctx, id)
+// save makes a copy of a sandbox and pauses it. On an error there is no copy. The end of a call does
+// not cut the pause, so that the copy is either the session's snapshot or removed.
+func (s *Server) save(ctx context.Context, source sandbar.ID) (sandbar.ID, error) {
+	copies, err := s.engine.Fork(ctx, source, 1)
 	if err != nil {
-		ctx, cancel := context.WithTimeout(context.Background(), removalTime)
-		defer cancel()
-		s.engine.Stop(ctx, id) // the error of Pause is the one that matters
+		return "", err
 	}
-	return err
+	id := copies[0].ID()
+	saving, cancel := context.WithTimeout(context.WithoutCancel(ctx), saveTime)
+	defer cancel()
+	if err := s.engine.Pause(saving, id); err != nil {
+		removing, cancel := context.WithTimeout(context.Background(), removalTime)
+		defer cancel()
+		s.engine.Stop(removing, id) // the error of Pause is the one that matters
+		return "", err
+	}
+	return id, nil
 }
 
-// saveTime bounds the save of a snapshot. The end of a call does not cut it, so that a snapshot is
-// either the session's or removed.
+// saveTime bounds the save of a snapshot.
 const saveTime = 2 * time.Minute
 
 // cannotSave adds the next step to the error of a driver that has no saved states.
@@ -242,50 +249,26 @@ type restoreArgs struct {
 	Default  bool   `json:"default,omitempty" jsonschema:"use the new sandbox for calls without the argument sandbox"`
 }
 
-// restore makes a sandbox of a snapshot: it resumes the saved copy, copies it, and saves it again.
+// restore makes a sandbox from a snapshot.
 func (s *Server) restore(ctx context.Context, c call, in restoreArgs) (*sdk.CallToolResult, sandboxResult, error) {
 	x, id := c.session, sandbar.ID(in.Snapshot)
 	var none sandboxResult
 	x.mu.Lock()
-	saved, ok := x.snapshots[id]
-	delete(x.snapshots, id) // one restore at a time
+	_, ok := x.snapshots[id]
 	x.mu.Unlock()
 	if !ok {
-		return nil, none, &sandbar.Error{Code: sandbar.NotFound, Field: "snapshot", Message: "this session has no snapshot " + sandbar.Quote(in.Snapshot, 60) + ", or it is being restored",
-			Fix: "call list_sandboxes"}
-	}
-	keep := func() {
-		x.mu.Lock()
-		defer x.mu.Unlock()
-		x.snapshots[id] = saved
+		return nil, none, &sandbar.Error{Code: sandbar.NotFound, Field: "snapshot", Message: "this session has no snapshot " + sandbar.Quote(in.Snapshot, 60), Fix: "call list_sandboxes"}
 	}
 	if err := x.reserve(1); err != nil {
-		keep()
 		return nil, none, err
 	}
-	release := func() {
-		x.mu.Lock()
-		defer x.mu.Unlock()
-		x.taken--
-	}
-	if _, err := s.engine.Resume(ctx, id); err != nil {
-		keep()
-		release()
-		return nil, none, err
-	}
-	copies, err := s.engine.Fork(ctx, id, 1)
-	again := s.pause(id)
-	if again == nil {
-		keep()
-	}
+	sandbox, err := s.engine.CreateFrom(ctx, id, engine.FromPaused{Client: x.client})
 	if err != nil {
-		release()
+		x.mu.Lock()
+		x.taken--
+		x.mu.Unlock()
 		return nil, none, err
 	}
-	b := x.adopt(copies[0], in.Default)
-	t := "restored as " + string(b.ID())
-	if again != nil {
-		t += "; the snapshot could not be kept: " + again.Error()
-	}
-	return text("%s", t), x.resultOf(b), nil
+	b := x.adopt(sandbox, in.Default)
+	return text("restored as %s", b.ID()), x.resultOf(b), nil
 }

@@ -83,7 +83,7 @@ type Server struct {
 	http    *sdk.StreamableHTTPHandler
 
 	serving  sync.WaitGroup // HTTP requests
-	working  sync.WaitGroup // calls
+	working  sync.WaitGroup // the HTTP requests that Shutdown lets finish: those with messages
 	watching sync.WaitGroup // goroutines of sessions
 
 	mu       sync.Mutex
@@ -158,25 +158,13 @@ func shuttingDown() error {
 	return &sandbar.Error{Code: sandbar.Unavailable, Message: "the server is shutting down", Fix: "connect again and retry"}
 }
 
-// begin counts a call of a session, and returns its context, which ends with the session.
-func (s *Server) begin(ctx context.Context, ss *sdk.ServerSession) (*session, context.Context, func(), error) {
-	x, err := s.sessionOf(ctx, ss)
-	if err != nil {
+// begin counts a call of a session until end is called. The returned context ends with the session.
+func (s *Server) begin(ctx context.Context, ss *sdk.ServerSession) (x *session, _ context.Context, end func(), err error) {
+	if x, err = s.sessionOf(ctx, ss); err != nil {
 		return nil, nil, nil, err
 	}
-	s.mu.Lock()
-	if s.closing {
-		s.mu.Unlock()
-		return nil, nil, nil, shuttingDown()
-	}
-	s.working.Add(1)
-	s.mu.Unlock()
-	ctx, leave, err := x.enter(ctx)
-	if err != nil {
-		s.working.Done()
-		return nil, nil, nil, err
-	}
-	return x, ctx, func() { leave(); s.working.Done() }, nil
+	ctx, end, err = x.enter(ctx)
+	return x, ctx, end, err
 }
 
 // Serve serves one session over a pair of streams, with a message on each line, until in ends and
@@ -229,6 +217,10 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s.serving.Add(1)
+	if r.Method == http.MethodPost {
+		s.working.Add(1)
+		defer s.working.Done() // after the response: the end of a session would drop it
+	}
 	s.mu.Unlock()
 	defer s.serving.Done()
 	if id := r.Header.Get(sessionHeader); id != "" {
@@ -278,7 +270,7 @@ func (r *response) Flush() {
 	r.control.Flush()
 }
 
-// Shutdown ends the server gracefully. It refuses new sessions and calls; calls in progress
+// Shutdown ends the server gracefully. It refuses new requests over HTTP; those in progress
 // continue until they end or ctx ends; then it acts as Close. It returns ctx's error if ctx ended
 // first. The engine's sandboxes are shut down after this.
 func (s *Server) Shutdown(ctx context.Context) error {

@@ -28,6 +28,7 @@ type session struct {
 	boxes     map[sandbar.ID]*box
 	main      *box // the default; nil for none
 	snapshots map[sandbar.ID]snapshot
+	saving    int           // snapshots that are being taken
 	removed   chan struct{} // closed when nothing is left
 }
 
@@ -57,7 +58,7 @@ func (x *session) enter(ctx context.Context) (_ context.Context, leave func(), e
 	}
 	x.calls++
 	x.calling.Add(1)
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := context.WithCancel(engine.WithClient(ctx, x.client))
 	stop := context.AfterFunc(x.ctx, cancel)
 	return ctx, func() {
 		stop()
@@ -98,7 +99,7 @@ func (x *session) end() {
 	var removing sync.WaitGroup
 	for _, id := range ids {
 		removing.Go(func() {
-			if err := x.remove(id); err != nil {
+			if err := x.remove(context.Background(), id); err != nil {
 				x.server.options.Logger.Error("a sandbox of an ended session cannot be removed", "sandbox", id, "error", err)
 			}
 		})
@@ -107,9 +108,10 @@ func (x *session) end() {
 	close(x.removed)
 }
 
-// remove removes a sandbox or a snapshot of the engine. One that has ended before is no error.
-func (x *session) remove(id sandbar.ID) error {
-	ctx, cancel := context.WithTimeout(context.Background(), removalTime)
+// remove removes a sandbox or a snapshot of the engine, also after the end of ctx. One that has
+// ended before is no error.
+func (x *session) remove(ctx context.Context, id sandbar.ID) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removalTime)
 	defer cancel()
 	err := x.server.engine.Stop(ctx, id)
 	if sandbar.CodeOf(err) == sandbar.NotFound {

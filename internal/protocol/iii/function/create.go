@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/engine"
 	"github.com/sandbar-dev/sandbar/internal/protocol/iii/settings"
 )
 
@@ -79,7 +80,7 @@ func (f *Functions) make(ctx context.Context, req createRequest) (b *sandboxEntr
 		f.opt.Logger.Info("iii: a sandbox runs on another image than its name says", "image", req.image, "note", root.Note)
 	}
 	if !f.keep(b) {
-		f.remove(b)
+		f.remove(context.Background(), b)
 		return nil, "", fail(S300, "the server is shutting down")
 	}
 	return b, root.Note, nil
@@ -171,6 +172,11 @@ func (f *Functions) root(ctx context.Context, image settings.Image) (Root, error
 // flow is one queue for all callers of this protocol, because callers behind an engine cannot be
 // distinguished.
 const flow = "iii"
+
+// asClient returns a context with the client of all calls.
+func asClient(ctx context.Context) context.Context {
+	return engine.WithClient(ctx, sandbar.Client{Flow: flow})
+}
 
 // enforced returns what the driver of the sandboxes enforces.
 func (f *Functions) enforced() sandbar.Enforcements {

@@ -113,7 +113,7 @@ func (f *Functions) Handlers(ends channel.Ends) []bus.Function {
 	functions := schemas()
 	for i := range functions {
 		h := handle[functions[i].ID]
-		functions[i].Handle = func(ctx context.Context, c bus.Call) (any, error) { return h(ctx, c.Data) }
+		functions[i].Handle = func(ctx context.Context, c bus.Call) (any, error) { return h(asClient(ctx), c.Data) }
 	}
 	return functions
 }
@@ -153,7 +153,7 @@ func (f *Functions) Close(ctx context.Context) error {
 		if b.foreign {
 			continue
 		}
-		f.tasks.Go(func() { f.remove(b) })
+		f.tasks.Go(func() { f.remove(context.Background(), b) })
 	}
 	gone := make(chan struct{})
 	go func() {

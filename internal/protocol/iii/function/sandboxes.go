@@ -244,15 +244,15 @@ func (f *Functions) markStopped(id sandbar.ID, wait bool) (*sandboxEntry, <-chan
 	gone := make(chan struct{})
 	f.tasks.Go(func() {
 		defer close(gone)
-		f.remove(b)
+		f.remove(asClient(context.Background()), b)
 		f.forget(b)
 	})
 	return b, gone, nil
 }
 
 // remove stops a sandbox and waits until nothing of it is left.
-func (f *Functions) remove(b *sandboxEntry) {
-	err := f.opt.Engine.Stop(context.Background(), b.sandbox.ID())
+func (f *Functions) remove(ctx context.Context, b *sandboxEntry) {
+	err := f.opt.Engine.Stop(ctx, b.sandbox.ID())
 	if err != nil && sandbar.CodeOf(err) != sandbar.NotFound {
 		f.opt.Logger.Error("iii: a sandbox could not be stopped", "sandbox", b.sandbox.ID(), "error", err)
 	}
