@@ -51,20 +51,27 @@ func (c *Client) ServeMCP(ctx context.Context, in io.Reader, out io.Writer) erro
 			return err
 		case <-alive.C:
 			if b.began() {
-				working.Go(func() { b.send(ctx, []byte(`{"jsonrpc":"2.0","id":"`+mcpKeepaliveID+`","method":"ping"}`)) })
+				working.Go(func() {
+					b.send(ctx, []byte(`{"jsonrpc":"2.0","id":"`+mcpKeepaliveID+`","method":"ping"}`), message{})
+				})
 			}
 		case line := <-lines:
-			if !b.began() { // until the first answer there is no session
-				if err := b.send(ctx, line); err != nil && !b.began() {
+			var m message
+			json.Unmarshal(line, &m) // the daemon answers what is no message
+			switch {
+			case !b.began(): // until the first answer there is no session
+				if err := b.send(ctx, line, m); err != nil && !b.began() {
 					return err
 				}
-				continue
+			case len(m.ID) == 0: // a notification has no answer, and what follows may rely on it
+				b.send(ctx, line, m)
+			default:
+				places <- struct{}{}
+				working.Go(func() {
+					defer func() { <-places }()
+					b.send(ctx, line, m)
+				})
 			}
-			places <- struct{}{}
-			working.Go(func() {
-				defer func() { <-places }()
-				b.send(ctx, line)
-			})
 		}
 	}
 }
@@ -121,9 +128,7 @@ type message struct {
 
 // send sends one message of the client and writes the daemon's messages that answer it. A request
 // that fails is answered with the error, too.
-func (b *bridge) send(ctx context.Context, line []byte) error {
-	var m message
-	json.Unmarshal(line, &m) // the daemon answers what is no message
+func (b *bridge) send(ctx context.Context, line []byte, m message) error {
 	err := b.exchange(ctx, line, m)
 	if err != nil && len(m.ID) > 0 && m.Method != "" && ctx.Err() == nil {
 		e := sandbar.AsError(err)

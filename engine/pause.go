@@ -43,8 +43,8 @@ func (e *Engine) Pause(ctx context.Context, id sandbar.ID) error {
 	return err
 }
 
-// pause implements Pause. restart is stored as Paused.Restart.
-func (e *Engine) pause(ctx context.Context, id sandbar.ID, restart bool) error {
+// pause implements Pause. suspend is stored as Paused.Suspended.
+func (e *Engine) pause(ctx context.Context, id sandbar.ID, suspend bool) error {
 	s, saver, err := e.saver(id)
 	if err != nil {
 		return err
@@ -59,7 +59,7 @@ func (e *Engine) pause(ctx context.Context, id sandbar.ID, restart bool) error {
 	}
 	done := make(chan error, 1)
 	go func() {
-		err := s.pause(saver, space, place, restart)
+		err := s.pause(saver, space, place, suspend)
 		place.leave()
 		done <- err
 	}()
@@ -80,7 +80,7 @@ func (s *Sandbox) SetNote(note []byte) {
 }
 
 // Suspend pauses all long-lived sandboxes whose driver can save them, for the next process with the
-// same Config.PausedDir to resume: their Paused.Restart is set. Their programs fare as with Pause.
+// same Config.PausedDir to resume: their Paused.Suspended is set. Their programs fare as with Pause.
 // It is called before Shutdown, which ends the sandboxes that could not be saved. Suspend logs each
 // of these and returns their number. The end of ctx ends the wait for those that are being saved.
 func (e *Engine) Suspend(ctx context.Context) (ended int) {
@@ -156,10 +156,10 @@ func (s *Sandbox) beginPause() error {
 }
 
 // pause does the work of Pause after beginPause.
-func (s *Sandbox) pause(saver driver.Saver, space int64, place *place, restart bool) error {
+func (s *Sandbox) pause(saver driver.Saver, space int64, place *place, suspend bool) error {
 	defer s.e.work.add(-1)
 	began := time.Now()
-	err := s.savePaused(saver, space, place, restart)
+	err := s.savePaused(saver, space, place, suspend)
 	s.mu.Lock()
 	s.pausing = false
 	s.release()
@@ -178,7 +178,7 @@ func (s *Sandbox) pause(saver driver.Saver, space int64, place *place, restart b
 }
 
 // savePaused stores the sandbox as paused. The beginning of Shutdown stops it.
-func (s *Sandbox) savePaused(saver driver.Saver, space int64, place *place, restart bool) error {
+func (s *Sandbox) savePaused(saver driver.Saver, space int64, place *place, suspend bool) error {
 	tmp, state, err := s.e.paused.begin(pausingPrefix)
 	if err != nil {
 		return err
@@ -195,7 +195,7 @@ func (s *Sandbox) savePaused(saver driver.Saver, space int64, place *place, rest
 				return s.refusal()
 			}
 			err := s.e.paused.commit(tmp, pausedFile{Lived: s.lived + time.Since(s.began), Env: s.env,
-				Paused: Paused{ID: s.id, Spec: s.spec, Created: s.created, Since: time.Now(), Size: size, Note: s.note, Restart: restart}}, place)
+				Paused: Paused{ID: s.id, Spec: s.spec, Created: s.created, Since: time.Now(), Size: size, Note: s.note, Suspended: suspend}}, place)
 			s.paused = err == nil
 			return err
 		}})
@@ -259,7 +259,7 @@ func (e *Engine) Resume(ctx context.Context, id sandbar.ID) (_ *Sandbox, err err
 	}
 	began := time.Now()
 	s := e.newSandbox(id, p.Spec)
-	s.created, s.lived, s.env, s.note, s.restart = p.Created, p.Lived, p.Env, p.Note, p.Restart
+	s.created, s.lived, s.env, s.note, s.suspended = p.Created, p.Lived, p.Env, p.Note, p.Suspended
 	if err := e.restore(ctx, s, filepath.Join(dir, pausedState), nil); err != nil {
 		return nil, err
 	}
@@ -350,7 +350,7 @@ func (e *Engine) restore(ctx context.Context, s *Sandbox, dir string, t *ticket)
 		return e.cannotSave(s.spec.Driver)
 	}
 	if t == nil {
-		if t, err = e.takeSlot(ctx, s.spec.Client, !s.restart); err != nil {
+		if t, err = e.takeSlot(ctx, s.spec.Client, !s.suspended); err != nil {
 			return err
 		}
 	}

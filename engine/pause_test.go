@@ -121,7 +121,7 @@ func TestPauseAndResume(t *testing.T) {
 
 	second := newPausing(t, saving(), dir, nil)
 	all := second.Paused()
-	if len(all) != 1 || all[0].ID != id || all[0].Spec.Name != "box" || string(all[0].Note) != "note" || all[0].Restart || all[0].Size <= 0 || !all[0].Created.Equal(info.Created) {
+	if len(all) != 1 || all[0].ID != id || all[0].Spec.Name != "box" || string(all[0].Note) != "note" || all[0].Suspended || all[0].Size <= 0 || !all[0].Created.Equal(info.Created) {
 		t.Fatalf("%+v", all)
 	}
 	s, err = second.Resume(t.Context(), id)
@@ -162,7 +162,7 @@ func TestSuspend(t *testing.T) {
 	second := newPausing(t, saving(), dir, func(c *engine.Config) { c.Clients = limits })
 	all := second.Paused()
 	for _, p := range all {
-		if !p.Restart {
+		if !p.Suspended {
 			t.Errorf("%+v", p)
 		}
 		if _, err := second.Resume(t.Context(), p.ID); err != nil {

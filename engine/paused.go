@@ -24,8 +24,8 @@ type Paused struct {
 	Since   time.Time // when it was paused
 	Size    int64     // space on disk, in bytes
 	Note    []byte    // of Sandbox.SetNote
-	// Restart: Suspend has paused it, and the next process is to resume it.
-	Restart bool `json:",omitempty"`
+	// Suspended: Suspend has paused it, and the next process is to resume it.
+	Suspended bool `json:",omitempty"`
 }
 
 // pausedFile is the description of a paused sandbox on disk.

@@ -23,16 +23,16 @@ const maxFollowed = 256
 // or by its own death. Calls return Conflict while the sandbox is being stopped, and Gone after its
 // end.
 type Sandbox struct {
-	e       *Engine
-	id      sandbar.ID
-	spec    sandbar.Spec
-	inner   driver.Sandbox
-	ticket  *ticket
-	env     map[string]string // merged into programs' environment if inner was made without it
-	created time.Time
-	began   time.Time     // of its life in this process
-	lived   time.Duration // before it was paused
-	restart bool          // see Paused.Restart
+	e         *Engine
+	id        sandbar.ID
+	spec      sandbar.Spec
+	inner     driver.Sandbox
+	ticket    *ticket
+	env       map[string]string // merged into programs' environment if inner was made without it
+	created   time.Time
+	began     time.Time     // of its life in this process
+	lived     time.Duration // before it was paused
+	suspended bool          // see Paused.Suspended
 
 	ending chan struct{} // closed when the end begins
 	done   chan struct{} // closed when no program can run any more

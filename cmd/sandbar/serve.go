@@ -120,10 +120,12 @@ const spareThreads = 32
 func (a *app) serve(cfg *config.Config, untilEOF bool, load func() (*config.Config, error)) error {
 	signals := a.notify(os.Interrupt, syscall.SIGTERM)
 	defer signal.Stop(signals)
+	var ended chan struct{}
 	if untilEOF {
+		ended = make(chan struct{})
 		go func() {
 			io.Copy(io.Discard, a.stdin) // an error is an end too
-			signals <- syscall.SIGTERM
+			close(ended)
 		}()
 	}
 	hangups := make(chan os.Signal, 1)
@@ -211,13 +213,13 @@ func (a *app) serve(cfg *config.Config, untilEOF bool, load func() (*config.Conf
 	if err != nil {
 		return errors.Join(err, server.StopAccepting(), e.Shutdown(context.Background()))
 	}
-	restart(api, log)
+	resumeSuspended(api, log)
 	if foreign != nil {
-		foreign.Restart()
+		foreign.TakeResumed()
 	}
 	a.announce(token)
 	log.Info("listening", "address", server.URL(), "driver", caps.Name, "boundary", string(caps.Boundary), "version", thisBuild().Version)
-	p := &daemon{log: log, server: server, fathom: ws, api: api, mcp: tools, e2b: foreign, iii: iiiListener, engine: e, signals: signals,
+	p := &daemon{log: log, server: server, fathom: ws, api: api, mcp: tools, e2b: foreign, iii: iiiListener, engine: e, signals: signals, ended: ended,
 		hangups: hangups, reload: &reloader{app: a, started: cfg, current: cfg, load: load, level: level, log: log, engine: e}}
 	p.reload.servers = append(p.reload.servers, server)
 	if iiiListener != nil {
@@ -226,14 +228,14 @@ func (a *app) serve(cfg *config.Config, untilEOF bool, load func() (*config.Conf
 	return p.run()
 }
 
-// restartTimeout bounds the resumption of sandboxes before the daemon accepts requests.
-const restartTimeout = time.Minute
+// resumeTimeout bounds the resumption of sandboxes before the daemon accepts requests.
+const resumeTimeout = time.Minute
 
-// restart resumes the sandboxes that an earlier daemon has paused when it shut down.
-func restart(api *control.Server, log *slog.Logger) {
-	ctx, cancel := context.WithTimeout(context.Background(), restartTimeout)
+// resumeSuspended resumes the sandboxes that an earlier daemon has paused when it shut down.
+func resumeSuspended(api *control.Server, log *slog.Logger) {
+	ctx, cancel := context.WithTimeout(context.Background(), resumeTimeout)
 	defer cancel()
-	if n := api.Restart(ctx); n > 0 {
+	if n := api.ResumeSuspended(ctx); n > 0 {
 		log.Info("resumed the sandboxes of the daemon before", "count", n)
 	}
 }
@@ -408,6 +410,7 @@ type daemon struct {
 	engine       *engine.Engine
 	signals      <-chan os.Signal // SIGINT, SIGTERM
 	hangups      <-chan os.Signal // SIGHUP
+	ended        <-chan struct{}  // closed at the end of standard input; nil if that has no effect
 	reload       *reloader
 	secondSignal atomic.Int32 // the signal that ended patience, or 0
 }
@@ -431,6 +434,9 @@ wait:
 			p.reload.reload()
 		case s := <-p.signals:
 			p.log.Info("shutting down", "signal", strings.ToUpper(s.String()), "timeout", p.reload.current.ShutdownTimeout)
+			break wait
+		case <-p.ended:
+			p.log.Info("shutting down", "reason", "standard input has ended", "timeout", p.reload.current.ShutdownTimeout)
 			break wait
 		case err = <-served:
 			left--

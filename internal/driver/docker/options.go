@@ -2,6 +2,7 @@ package docker
 
 import (
 	"cmp"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -126,14 +127,7 @@ func parseOptions(raw map[string]string) (options, error) {
 	return o, err
 }
 
-func optionNames() []string {
-	var names []string
-	for name := range optionHelp() {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
-}
+func optionNames() []string { return slices.Sorted(maps.Keys(optionHelp())) }
 
 func badOption(name, what, fix string) error {
 	return &sandbar.Error{Code: sandbar.Invalid, Field: name, Message: "option " + sandbar.Quote(name, 40) + " of the driver docker: " + what, Fix: fix}

@@ -4,15 +4,10 @@ import (
 	"context"
 	"errors"
 	"strings"
-	"time"
 
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/internal/agent/client"
 )
-
-// undoBound bounds the removal of a sandbox whose creation failed. The sweeper continues a removal
-// that takes longer.
-const undoBound = 5 * time.Second
 
 // resources has the parts of one sandbox. Its fields are set as the parts are created.
 type resources struct {
@@ -127,22 +122,10 @@ func (b *resources) undo(ctx context.Context) {
 		_ = b.stream.Close()
 	}
 	if b.asked != nil {
-		if err := b.removeNow(context.WithoutCancel(ctx)); err != nil {
+		remove := func(ctx context.Context) error { return b.d.engine.remove(ctx, b.name()) }
+		if err := b.d.sweeper.Undo(ctx, b.asked, remove); err != nil {
 			b.d.log.Warn("a container that failed could not be removed yet", "sandbox", b.id, "error", err)
-			b.d.sweeper.Expect(b.asked)
 		}
 	}
 	b.release()
-}
-
-// removeNow removes the container if the engine answers soon.
-func (b *resources) removeNow(ctx context.Context) error {
-	select {
-	case <-b.asked:
-	default:
-		return errors.New("the engine has not answered to its creation")
-	}
-	ctx, cancel := context.WithTimeout(ctx, undoBound)
-	defer cancel()
-	return b.d.engine.remove(ctx, b.name())
 }

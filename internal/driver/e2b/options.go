@@ -2,6 +2,7 @@ package e2b
 
 import (
 	"cmp"
+	"maps"
 	"net/url"
 	"slices"
 	"strings"
@@ -113,14 +114,7 @@ func isHost(s string) bool {
 	})
 }
 
-func optionNames() []string {
-	var names []string
-	for name := range optionHelp() {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
-}
+func optionNames() []string { return slices.Sorted(maps.Keys(optionHelp())) }
 
 func badOption(name, what, fix string) error {
 	return &sandbar.Error{Code: sandbar.Invalid, Field: name, Message: "option " + sandbar.Quote(name, 40) + " of the driver e2b: " + what, Fix: fix}

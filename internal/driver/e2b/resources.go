@@ -22,9 +22,6 @@ import (
 )
 
 const (
-	// undoBound bounds the removal of a sandbox whose creation failed. The sweeper continues a
-	// removal that takes longer.
-	undoBound = 5 * time.Second
 	// createGrace is the additional wait for a creation after its caller has left.
 	createGrace = 2 * time.Second
 	// helloBound bounds the start of the agent.
@@ -306,23 +303,15 @@ func (b *resources) undo(ctx context.Context) {
 		_ = b.relay.Close()
 	}
 	if b.asked != nil {
-		if err := b.removeNow(context.WithoutCancel(ctx)); err != nil {
+		if err := b.d.sweeper.Undo(ctx, b.asked, b.remove); err != nil {
 			b.d.log.Warn("a sandbox that failed could not be removed yet", "sandbox", b.id, "error", err)
-			b.d.sweeper.Expect(b.asked)
 		}
 	}
 	b.release()
 }
 
-// removeNow removes the sandbox if the service answers soon.
-func (b *resources) removeNow(ctx context.Context) error {
-	select {
-	case <-b.asked:
-	default:
-		return errors.New("the service has not answered to its creation")
-	}
-	ctx, cancel := context.WithTimeout(ctx, undoBound)
-	defer cancel()
+// remove removes the sandbox of a creation that was answered.
+func (b *resources) remove(ctx context.Context) error {
 	switch {
 	case b.box != nil:
 		return b.d.service.kill(ctx, b.box.id)

@@ -4,6 +4,7 @@ package sweep
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 )
@@ -24,6 +25,7 @@ type Sweeper struct {
 const (
 	firstSweep = 200 * time.Millisecond
 	lastSweep  = 5 * time.Second
+	undoBound  = 5 * time.Second // of Undo
 	// cleanSweeps is the number of consecutive sweeps that must find nothing. They are at least
 	// firstSweep apart, so that an engine that answers again has processed earlier requests.
 	cleanSweeps = 3
@@ -48,6 +50,26 @@ func (s *Sweeper) Expect(answered <-chan struct{}) {
 	s.owed++
 	s.done.Go(func() { s.run(answered) })
 }
+
+// Undo calls remove for a creation that failed, also after the end of ctx. answered is closed when
+// the engine has answered the creation. If it has not, or if remove fails or takes longer than
+// undoBound, it returns why, and the sweeper does the rest.
+func (s *Sweeper) Undo(ctx context.Context, answered <-chan struct{}, remove func(context.Context) error) error {
+	err := errUnanswered
+	select {
+	case <-answered:
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoBound)
+		defer cancel()
+		err = remove(ctx)
+	default:
+	}
+	if err != nil {
+		s.Expect(answered)
+	}
+	return err
+}
+
+var errUnanswered = errors.New("the creation has not been answered")
 
 // run sweeps until nothing is found any more.
 func (s *Sweeper) run(answered <-chan struct{}) {

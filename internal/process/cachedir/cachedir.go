@@ -43,7 +43,7 @@ func Lock(ctx context.Context, dir string) (unlock func(), err error) {
 	t := time.NewTicker(lockPoll)
 	defer t.Stop()
 	for {
-		busy, err := tryLock(f)
+		busy, err := TryLock(f)
 		if err == nil {
 			return func() { f.Close() }, nil
 		}

@@ -22,8 +22,8 @@ func private(dir string) error {
 	return nil
 }
 
-// tryLock locks a file for this process. busy reports whether another process has the lock.
-func tryLock(f *os.File) (busy bool, err error) {
+// TryLock locks an open file for this process until it is closed. busy reports whether another process has the lock.
+func TryLock(f *os.File) (busy bool, err error) {
 	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	return err == unix.EWOULDBLOCK || err == unix.EINTR, err
 }

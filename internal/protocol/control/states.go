@@ -169,15 +169,15 @@ func (s *Server) resumePaused(ctx context.Context, p engine.Paused) (*entry, err
 	return s.adopt(sandbox, origin{})
 }
 
-// Restart resumes the sandboxes that Engine.Suspend of an earlier process has paused. One that
+// ResumeSuspended resumes the sandboxes that Engine.Suspend of an earlier process has paused. One that
 // cannot be resumed stays paused, with a warning in the log. It returns the number of those that
 // run again.
-func (s *Server) Restart(ctx context.Context) (running int) {
+func (s *Server) ResumeSuspended(ctx context.Context) (running int) {
 	var work sync.WaitGroup
 	var resumed atomic.Int64
 	places := make(chan struct{}, runtime.NumCPU())
 	for _, p := range s.engine.Paused() {
-		if !p.Restart {
+		if !p.Suspended {
 			continue
 		}
 		work.Go(func() {

@@ -402,8 +402,8 @@ func (e *entry) again() {
 	e.endAt(time.Now().Add(timeout), false)
 }
 
-// Restart takes the sandboxes that were resumed since New. It is called once, before requests.
-func (s *Server) Restart() {
+// TakeResumed takes the sandboxes that were resumed since New. It is called once, before requests.
+func (s *Server) TakeResumed() {
 	s.mu.Lock()
 	all := slices.Collect(maps.Values(s.entries))
 	s.mu.Unlock()

@@ -8,6 +8,7 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/client/wire"
 )
 
 // errorKey is the key of an error's fields in _meta of a tool's result.
@@ -80,8 +81,8 @@ func rpcCodeOf(c sandbar.Code) int64 {
 
 // refuse answers an HTTP request with an error.
 func refuse(w http.ResponseWriter, status int, err error) {
-	b, _ := json.Marshal(map[string]any{"error": bodyOf(err)}) // strings and numbers can be encoded
-	w.Header().Set("Content-Type", "application/json")
+	b, _ := json.Marshal(wire.ProblemOf(status, err)) // strings and numbers can be encoded
+	w.Header().Set("Content-Type", wire.MediaProblem)
 	w.WriteHeader(status)
 	w.Write(b)
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/engine"
+	"github.com/sandbar-dev/sandbar/internal/process/cachedir"
 )
 
 // maxPending bounds the records that wait for a file that cannot be written, in bytes: those of the
@@ -47,17 +48,25 @@ type Log struct {
 var _ engine.Auditor = (*Log)(nil)
 
 // Open opens the log to append to it. Invalid: the file cannot be opened, or is no regular file.
+// Conflict: another process has it open.
 func Open(o Options) (*Log, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	l := &Log{options: o}
-	if err := l.open(); err != nil {
+	switch err := l.open(); {
+	case errors.Is(err, errBusy):
+		return nil, &sandbar.Error{Code: sandbar.Conflict, Field: "audit.file", Message: "another process writes the audit log " + sandbar.Quote(o.Path, 200),
+			Fix: "give each daemon a file of its own"}
+	case err != nil:
 		return nil, &sandbar.Error{Code: sandbar.Invalid, Field: "audit.file", Message: "the audit log cannot be opened", Err: err,
 			Fix: "name a file in a directory that the daemon's user can write to"}
 	}
 	return l, nil
 }
+
+// errBusy: another process has the lock of the file.
+var errBusy = errors.New("the file is locked")
 
 func (l *Log) open() error {
 	f, err := os.OpenFile(l.options.Path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
@@ -67,6 +76,12 @@ func (l *Log) open() error {
 	info, err := f.Stat()
 	if err == nil && !info.Mode().IsRegular() {
 		err = &fs.PathError{Op: "open", Path: l.options.Path, Err: errors.New("it is not a regular file")}
+	}
+	if err == nil {
+		var busy bool
+		if busy, err = cachedir.TryLock(f); busy {
+			err = errBusy
+		}
 	}
 	if err != nil {
 		f.Close()

@@ -118,6 +118,14 @@ func TestFull(t *testing.T) {
 }
 
 func TestOpen(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "audit.log")
+	l := open(t, Options{Path: path, MaxBytes: 100, Keep: 1})
+	for i := range 3 { // two of them begin a new file
+		l.Record(action(i))
+	}
+	if _, err := Open(Options{Path: path}); sandbar.CodeOf(err) != sandbar.Conflict {
+		t.Errorf("the file of another daemon: %v", err)
+	}
 	for _, path := range []string{t.TempDir(), filepath.Join(t.TempDir(), "a", "b"), "/dev/null"} {
 		if _, err := Open(Options{Path: path}); sandbar.CodeOf(err) != sandbar.Invalid || !strings.Contains(err.Error(), "audit log") {
 			t.Errorf("%s: %v", path, err)

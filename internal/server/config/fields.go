@@ -326,7 +326,7 @@ func (c *Config) daemonFields() []field {
 		{path: "log.format", value: oneOf(&c.Log.Format, "text", "json"), initial: "text", allowed: "text or json",
 			doc: "The format of log lines, which go to standard error."},
 		{path: "audit.file", value: text(&c.Audit.File, checkDir), allowed: "an absolute path", instead: "no audit log",
-			doc: "The file to which the daemon appends a line for each action of a client. One daemon can use it."},
+			doc: "The file to which the daemon appends a line for each action of a client. Each daemon needs a file of its own."},
 		measure("audit.max_size", &c.Audit.MaxSize, size, bounds[int64]{lo: 4 << 10, hi: maxSize}, "64MiB",
 			"The size at which a new audit log is begun. The earlier one gets the ending .1, that one .2, and so on."),
 		measure("audit.keep", &c.Audit.Keep, count, bounds[int64]{lo: 0, hi: 1000}, "10",

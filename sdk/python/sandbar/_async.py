@@ -13,7 +13,7 @@ import httpx
 from ._errors import CommandError, NotFoundError, SandbarError, UnavailableError, error_of, error_of_body, unreachable
 from ._local import Daemon
 from ._models import CommandResult, Entry, Execution, FileEvent, Output, Preview
-from ._net_async import Connection, in_thread, sleep
+from ._net_async import Connection, Lock, in_thread, sleep
 
 _S = TypeVar("_S", bound="AsyncSandbox")
 _RETRIES = 8  # consecutive failures of a stream without an event between them
@@ -92,6 +92,7 @@ class AsyncSandbox:
         api.users += 1
         self._open = True
         self._default: Dict[str, AsyncContext] = {}
+        self._starting = Lock()  # of the contexts in _default
         #: The description of the sandbox at the last request: name, labels, limits, state and others.
         self.info = info
         self.id: str = info["id"]
@@ -190,8 +191,9 @@ class AsyncSandbox:
         >>> (await box.run_code("x + 1")).text
         '21'
         """
-        if language not in self._default:
-            self._default[language] = await self.contexts.create(language)
+        async with self._starting:
+            if language not in self._default:
+                self._default[language] = await self.contexts.create(language)
         return await self._default[language].run(code, env, timeout)
 
     async def expose(self, port: int, public: bool = False) -> Preview:
@@ -238,7 +240,11 @@ class AsyncSandbox:
         >>> saved = await box.snapshot()
         """
         copy = (await self.fork())[0]
-        await copy.pause()
+        try:
+            await copy.pause()
+        except BaseException:
+            await copy.stop()
+            raise
         return copy
 
     async def pty(self, *args: str, rows: int = 24, cols: int = 80, env: Optional[Mapping[str, str]] = None, dir: str = "") -> "AsyncPty":

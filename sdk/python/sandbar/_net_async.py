@@ -9,6 +9,7 @@ from typing import Callable, Optional, TypeVar
 T = TypeVar("T")
 
 sleep = asyncio.sleep
+Lock = asyncio.Lock
 
 
 async def in_thread(f: Callable[[], T]) -> T:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import socket
 import ssl
+import threading
 import time
 from typing import Callable, TypeVar
 
 T = TypeVar("T")
 
 sleep = time.sleep
+Lock = threading.Lock
 
 
 def in_thread(f: Callable[[], T]) -> T:

@@ -259,7 +259,12 @@ export class Sandbox {
   /** Make a copy on the daemon's disk. resume() of the copy continues it. @example const saved = await box.snapshot() */
   async snapshot(): Promise<Sandbox> {
     const copy = (await this.fork())[0]!;
-    await copy.pause();
+    try {
+      await copy.pause();
+    } catch (e) {
+      await copy.stop();
+      throw e;
+    }
     return copy;
   }
 
