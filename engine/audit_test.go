@@ -75,16 +75,20 @@ func TestAudit(t *testing.T) {
 	if err != nil {
 		t.Error(err)
 	}
+	_, refused := r.Admit(sandbar.Job{Spec: sandbar.Spec{Client: who}})
+	if refused == nil {
+		t.Error("a job without a program was admitted")
+	}
 	var got []string
 	for _, x := range a.all {
-		if x.Client.Name != "ci" || x.Sandbox == "" || x.Time.IsZero() {
+		if x.Client.Name != "ci" || x.Time.IsZero() {
 			t.Errorf("%+v", x)
 		}
 		got = append(got, string(x.Verb)+" "+x.Outcome)
 	}
 	want := []string{"sandbox.create ok", "file.write ok", "file.mkdir ok", "file.rename ok", "file.remove ok",
 		"file.read " + string(sandbar.CodeOf(missing)), "program.run " + string(sandbar.CodeOf(wrong)), "sandbox.fork ok", "sandbox.fork ok",
-		"sandbox.pause ok", "sandbox.stop ok", "sandbox.resume ok", "execute " + ended.Outcome.String()}
+		"sandbox.pause ok", "sandbox.stop ok", "sandbox.resume ok", "execute " + ended.Outcome.String(), "execute " + string(sandbar.CodeOf(refused))}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
