@@ -80,9 +80,10 @@ func (s *Sandbox) SetNote(note []byte) {
 }
 
 // Suspend pauses all long-lived sandboxes whose driver can save them, for the next process with the
-// same Config.PausedDir to resume: their Paused.Suspended is set. Their programs fare as with Pause.
-// It is called before Shutdown, which ends the sandboxes that could not be saved. Suspend logs each
-// of these and returns their number. The end of ctx ends the wait for those that are being saved.
+// same Config.PausedDir to resume: their Paused.Suspended is set. Their programs fare as with
+// Pause. It is called before Shutdown, which ends the sandboxes that could not be saved. Suspend
+// logs each of these and returns their number. The end of ctx ends the wait for those that are
+// being saved.
 func (e *Engine) Suspend(ctx context.Context) (ended int) {
 	var work sync.WaitGroup
 	var failed atomic.Int64
@@ -241,8 +242,15 @@ func (e *Engine) Paused() []Paused { return e.paused.list() }
 // paused.
 func (e *Engine) Resume(ctx context.Context, id sandbar.ID) (_ *Sandbox, err error) {
 	defer func() { e.auditCall(ctx, DidResume, id, outcomeOK, err) }()
-	if e.find(id) != nil {
-		return nil, sandbar.Errorf(sandbar.Conflict, "sandbox %s is not paused", id)
+	if s := e.find(id); s != nil {
+		if !s.wasPaused() {
+			return nil, sandbar.Errorf(sandbar.Conflict, "sandbox %s is not paused", id)
+		}
+		select { // its state is stored, and what ran is being removed
+		case <-s.gone:
+		case <-ctx.Done():
+			return nil, sandbar.Errorf(ctxCode(ctx), "sandbox %s is being paused: %w", id, context.Cause(ctx))
+		}
 	}
 	p, dir, err := e.paused.take(id)
 	if err != nil {

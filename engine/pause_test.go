@@ -174,6 +174,46 @@ func TestSuspend(t *testing.T) {
 	}
 }
 
+// A sandbox whose state is stored is only paused, while what ran is still being removed. Resume
+// waits for the removal.
+func TestResumeWhilePausing(t *testing.T) {
+	removing, removed := make(chan struct{}), make(chan struct{})
+	d := saving()
+	var once sync.Once
+	d.OnDestroy = func(context.Context) error {
+		once.Do(func() { close(removing); <-removed })
+		return nil
+	}
+	r := newPausing(t, d, t.TempDir(), nil)
+	id := r.create().ID()
+	paused := make(chan error, 1)
+	go func() { paused <- r.Pause(context.Background(), id) }()
+	<-removing
+	if n := len(r.List()); n != 0 || len(r.Paused()) != 1 {
+		t.Errorf("%d sandboxes run, %d are paused", n, len(r.Paused()))
+	}
+	if _, err := r.Get(id); sandbar.CodeOf(err) != sandbar.Conflict {
+		t.Errorf("Get: %v", err)
+	}
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := r.Resume(over, id); sandbar.CodeOf(err) != sandbar.Canceled {
+		t.Errorf("Resume of a caller that has left: %v", err)
+	}
+	resumed := make(chan error, 1)
+	go func() {
+		_, err := r.Resume(context.Background(), id)
+		resumed <- err
+	}()
+	close(removed)
+	if err := <-paused; err != nil {
+		t.Error(err)
+	}
+	if err := <-resumed; err != nil {
+		t.Error(err)
+	}
+}
+
 // A paused sandbox can be removed. One that is damaged is listed, refused and removed.
 func TestPausedRemoved(t *testing.T) {
 	dir := t.TempDir()

@@ -240,11 +240,11 @@ func (s *Sandbox) wasPaused() bool {
 	return s.paused
 }
 
-// live reports whether the end has not begun.
+// live reports whether the end has not begun. A sandbox whose state is stored has begun to end.
 func (s *Sandbox) live() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return !s.closed
+	return !s.closed && !s.paused
 }
 
 // end begins the end of the sandbox and kills its programs. watch does the rest. Only the first

@@ -22,7 +22,8 @@ func private(dir string) error {
 	return nil
 }
 
-// TryLock locks an open file for this process until it is closed. busy reports whether another process has the lock.
+// TryLock locks an open file for this process until it is closed. busy reports whether another
+// process has the lock.
 func TryLock(f *os.File) (busy bool, err error) {
 	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	return err == unix.EWOULDBLOCK || err == unix.EINTR, err

@@ -16,7 +16,8 @@ func private(dir string) error {
 	return err
 }
 
-// TryLock locks an open file for this process until it is closed. busy reports whether another process has the lock.
+// TryLock locks an open file for this process until it is closed. busy reports whether another
+// process has the lock.
 func TryLock(f *os.File) (busy bool, err error) {
 	err = windows.LockFileEx(windows.Handle(f.Fd()), windows.LOCKFILE_EXCLUSIVE_LOCK|windows.LOCKFILE_FAIL_IMMEDIATELY, 0, 1, 0, &windows.Overlapped{})
 	return err == windows.ERROR_LOCK_VIOLATION, err

@@ -169,9 +169,9 @@ func (s *Server) resumePaused(ctx context.Context, p engine.Paused) (*entry, err
 	return s.adopt(sandbox, origin{})
 }
 
-// ResumeSuspended resumes the sandboxes that Engine.Suspend of an earlier process has paused. One that
-// cannot be resumed stays paused, with a warning in the log. It returns the number of those that
-// run again.
+// ResumeSuspended resumes the sandboxes that Engine.Suspend of an earlier process has paused. One
+// that cannot be resumed stays paused, with a warning in the log. It returns the number of those
+// that run again.
 func (s *Server) ResumeSuspended(ctx context.Context) (running int) {
 	var work sync.WaitGroup
 	var resumed atomic.Int64

@@ -68,7 +68,7 @@ type entry struct {
 	id     sandbar.ID
 	grant
 
-	waking sync.Mutex // one resumes it at a time
+	waking sync.Mutex // one pauses or resumes it at a time
 
 	mu    sync.Mutex
 	kept  bool      // the server is closing; the timer is not started any more

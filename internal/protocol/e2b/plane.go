@@ -380,10 +380,9 @@ func (e *entry) servePause(w http.ResponseWriter, r *http.Request) error {
 	if _, err := e.current(); err != nil {
 		return err
 	}
-	if err := e.server.engine.Pause(r.Context(), e.id); err != nil {
+	if err := e.pause(r.Context()); err != nil {
 		return err
 	}
-	e.keep() // a paused sandbox has no end
 	w.WriteHeader(http.StatusNoContent)
 	return nil
 }

@@ -125,9 +125,10 @@ func (s *Server) serveData(w http.ResponseWriter, r *http.Request, a address) {
 	var l *life
 	e, err := s.find(a.id)
 	if err == nil {
-		l, err = e.current()
-		if sandbar.CodeOf(err) == sandbar.Conflict && e.AutoResume {
+		if e.AutoResume {
 			l, err = e.wakeForTraffic(ctx)
+		} else {
+			l, err = e.current()
 		}
 	}
 	switch sandbar.CodeOf(err) {

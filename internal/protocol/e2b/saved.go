@@ -355,15 +355,24 @@ func (e *entry) expire() {
 		s.engine.Stop(context.Background(), e.id)
 		return
 	}
-	err := s.engine.Pause(context.Background(), e.id)
+	err := e.pause(context.Background())
 	switch sandbar.CodeOf(err) {
-	case "":
-		e.keep()
-	case sandbar.NotFound, sandbar.Conflict, sandbar.Gone:
+	case "", sandbar.NotFound, sandbar.Conflict, sandbar.Gone:
 	default: // it stays, and ends at its maximum lifetime
 		s.options.Logger.Warn("sandbox not paused at its timeout", "sandbox", e.id, "error", err)
 		e.endAt(time.Now().Add(retryPause), false)
 	}
+}
+
+// pause pauses the sandbox, which has no end then. wake waits until it is paused.
+func (e *entry) pause(ctx context.Context) error {
+	e.waking.Lock()
+	defer e.waking.Unlock()
+	err := e.server.engine.Pause(ctx, e.id)
+	if err == nil {
+		e.keep()
+	}
+	return err
 }
 
 // wake resumes a paused sandbox. Of several calls at once, one resumes it. resumed: this one did.

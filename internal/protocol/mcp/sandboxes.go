@@ -213,8 +213,8 @@ func (s *Server) snapshot(ctx context.Context, c call, in snapshotArgs) (*sdk.Ca
 	return text("saved %s as snapshot %s", b.ID(), id), out, nil
 }
 
-// save makes a copy of a sandbox and pauses it. On an error there is no copy. The end of a call does
-// not cut the pause, so that the copy is either the session's snapshot or removed.
+// save makes a copy of a sandbox and pauses it. On an error there is no copy. The end of a call
+// does not cut the pause, so that the copy is either the session's snapshot or removed.
 func (s *Server) save(ctx context.Context, source sandbar.ID) (sandbar.ID, error) {
 	copies, err := s.engine.Fork(ctx, source, 1)
 	if err != nil {

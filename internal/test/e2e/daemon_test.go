@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -85,21 +86,31 @@ func environ() []string {
 
 // freeAddress returns a loopback address on which no process listens. Its port is below the
 // range of ephemeral ports (net.ipv4.ip_local_port_range, ip(7)), so that no outgoing connection
-// takes it before the daemon listens. No two calls return the same port.
+// takes it before the daemon listens. No two calls return the same port, also of several
+// processes: until this one ends, it listens on an abstract socket (unix(7)) of the port's name.
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	const lowest, ports = 10_000, 20_000
 	for range ports {
-		port := lowest + (os.Getpid()*97+int(lastPort.Add(1)))%ports
-		address := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+		port := strconv.Itoa(lowest + (os.Getpid()*97+int(lastPort.Add(1)))%ports)
+		mine, err := net.Listen("unix", "@sandbar-test-port-"+port)
+		if err != nil {
+			continue
+		}
+		address := net.JoinHostPort("127.0.0.1", port)
 		if l, err := net.Listen("tcp", address); err == nil {
 			l.Close()
+			takenPorts.Store(port, mine)
 			return address
 		}
+		mine.Close()
 	}
 	t.Fatalf("something listens on each port from %d to %d", lowest, lowest+ports-1)
 	return ""
 }
+
+// takenPorts has the abstract sockets of freeAddress by port.
+var takenPorts sync.Map
 
 // lastPort counts the calls of freeAddress.
 var lastPort atomic.Uint32

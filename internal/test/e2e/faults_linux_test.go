@@ -169,19 +169,22 @@ func mayLower(t *testing.T) bool {
 	return exec.Command("/bin/sh", "-c", "echo -900 >/proc/$$/oom_score_adj").Run() == nil
 }
 
-// agents returns the agents that a daemon has started in this test.
+// agents returns the agents that a daemon has started in this test. It waits for the first.
 func agents(t *testing.T, d *daemon, part string) (pids []int) {
 	t.Helper()
-	for _, f := range glob(t, "/proc/[0-9]*/cmdline") {
-		b, _ := os.ReadFile(f)
-		if strings.HasPrefix(string(b), "sandbar-agent\x00"+part+"\x00"+owner(d)) {
-			pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(f)))
-			pids = append(pids, pid)
+	waitUntil(t, "the daemon has an agent", func() []string {
+		for _, f := range glob(t, "/proc/[0-9]*/cmdline") {
+			b, _ := os.ReadFile(f)
+			if strings.HasPrefix(string(b), "sandbar-agent\x00"+part+"\x00"+owner(d)) {
+				pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(f)))
+				pids = append(pids, pid)
+			}
 		}
-	}
-	if len(pids) == 0 {
-		t.Fatalf("the daemon has no %s", part)
-	}
+		if len(pids) == 0 {
+			return []string{"it has no " + part + "; it said:", d.said()}
+		}
+		return nil
+	})
 	return pids
 }
 
