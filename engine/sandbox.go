@@ -445,7 +445,11 @@ func (s *Sandbox) Info() Info {
 	}
 	spec := s.spec
 	spec.Env, spec.Labels = maps.Clone(spec.Env), maps.Clone(spec.Labels)
-	return Info{ID: s.id, Spec: spec, Created: s.created, LastUsed: used,
+	var expires time.Time
+	if s.e.cfg.MaxLifetime > 0 {
+		expires = s.began.Add(s.e.cfg.MaxLifetime - s.lived)
+	}
+	return Info{ID: s.id, Spec: spec, Created: s.created, LastUsed: used, Expires: expires,
 		Enforced: s.e.capsOf(s.spec).Enforced, Running: len(s.cancellers)}
 }
 

@@ -120,14 +120,31 @@ type Sandbox struct {
 	Driver      string               `json:"driver"`
 	Created     time.Time            `json:"created_at"`
 	LastUsed    time.Time            `json:"last_used_at"`
-	IdleTimeout Amount               `json:"idle_timeout"` // seconds
-	Running     int                  `json:"running"`      // programs
+	IdleTimeout Amount               `json:"idle_timeout"`        // seconds
+	Expires     time.Time            `json:"expires_at,omitzero"` // of a live one: the end of the operator's max_lifetime; zero for no end
+	Running     int                  `json:"running"`             // programs
 	Labels      map[string]string    `json:"labels"`
 	Limits      Limits               `json:"limits"`
 	Enforced    sandbar.Enforcements `json:"enforced"`
 	State       string               `json:"state"`                // StateRunning or StatePaused
 	Paused      time.Time            `json:"paused_at,omitzero"`   // of a paused one
 	DiskBytes   int64                `json:"disk_bytes,omitempty"` // space that a paused one takes on disk
+}
+
+// Renew is the body of POST /sandboxes/{id}/renew. The answer is the Sandbox.
+type Renew struct {
+	IdleTimeout Amount `json:"idle_timeout,omitempty"` // seconds; default as before
+}
+
+// Metrics is what a sandbox uses at one moment. A number that the driver or the host does not count
+// is 0.
+type Metrics struct {
+	Time      time.Time `json:"time"`         // of the measurement
+	CPUTimeMS float64   `json:"cpu_time_ms"`  // processor time of all programs since the creation
+	Memory    int64     `json:"memory_bytes"` // what counts towards limits.memory
+	Cache     int64     `json:"cache_bytes"`  // the part of memory in the page cache
+	Files     int64     `json:"file_bytes"`   // the part of cache in files that programs have written
+	Processes int64     `json:"processes"`    // processes and threads, those of the sandbox's agent included
 }
 
 // Fork is the body of POST /sandboxes/{id}/fork. The answer is a List of the copies.
@@ -138,6 +155,8 @@ type Fork struct {
 // List is the response to GET /sandboxes, and to a fork.
 type List struct {
 	Sandboxes []Sandbox `json:"sandboxes"`
+	// Next, if not "", is the parameter after of the next page.
+	Next string `json:"next,omitempty"`
 }
 
 // Preview is a port of a sandbox with a URL of its own. It is the body and the answer of POST

@@ -215,7 +215,7 @@ func TestVersionedPaths(t *testing.T) {
 // TestDocumentHasTheWireTypes tests that each schema has exactly the fields of its Go type.
 func TestDocumentHasTheWireTypes(t *testing.T) {
 	schemas := readDescription(t).Components.Schemas
-	for name, v := range map[string]any{"Create": wire.Create{}, "Sandbox": wire.Sandbox{}, "Limits": wire.Limits{}, "List": wire.List{}, "Fork": wire.Fork{},
+	for name, v := range map[string]any{"Create": wire.Create{}, "Sandbox": wire.Sandbox{}, "Limits": wire.Limits{}, "List": wire.List{}, "Fork": wire.Fork{}, "Renew": wire.Renew{}, "Metrics": wire.Metrics{},
 		"Dir": wire.Dir{}, "Entry": wire.Entry{}, "FileEvent": wire.FileEvent{}, "Preview": wire.Preview{}, "Previews": wire.Previews{},
 		"CreateContext": wire.CreateContext{}, "Context": wire.Context{}, "Contexts": wire.Contexts{}, "Cell": wire.Cell{}, "Event": wire.Event{},
 		"Error": wire.Problem{}, "ErrorDetail": wire.ErrorDetail{}} {
@@ -303,6 +303,7 @@ func TestBodiesAsTheSchemaSays(t *testing.T) {
 	schemas := readDescription(t).Components.Schemas
 	for name, decode := range map[string]func([]byte) error{
 		"Create":        func(b []byte) error { _, err := decodeCreate(b); return err },
+		"Renew":         func(b []byte) error { _, err := decodeRenew(b); return err },
 		"CreateContext": func(b []byte) error { _, err := decodeContext(b); return err },
 		"Cell":          func(b []byte) error { _, err := decodeCell(b); return err },
 	} {

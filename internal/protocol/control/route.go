@@ -29,6 +29,8 @@ const (
 	preview                // a host name of previews
 	contexts               // /sandboxes/{id}/contexts, and below
 	document               // /openapi.json
+	metrics                // /sandboxes/{id}/metrics
+	renew                  // /sandboxes/{id}/renew
 	kinds                  // the number of kinds
 )
 
@@ -137,6 +139,12 @@ func routeSandbox(r *http.Request) (target, bool) {
 		return t, true
 	case parts[3] == "watch" && len(parts) == 4:
 		t.kind = watch
+		return t, true
+	case parts[3] == "metrics" && len(parts) == 4:
+		t.kind = metrics
+		return t, true
+	case parts[3] == "renew" && len(parts) == 4:
+		t.kind = renew
 		return t, true
 	}
 	return target{}, false

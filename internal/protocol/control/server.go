@@ -143,16 +143,23 @@ func (s *Server) serveEntry(w http.ResponseWriter, r *http.Request, t target, e 
 		e.servePreviews(w, r, t.rest)
 		return
 	}
-	if t.kind != executor && t.kind != web && t.kind != contexts && r.Method != http.MethodGet {
-		allow := http.MethodGet
-		if t.kind == single {
-			allow = "DELETE, GET"
-		}
+	allow := http.MethodGet
+	switch t.kind {
+	case single:
+		allow = "DELETE, GET"
+	case renew:
+		allow = http.MethodPost
+	}
+	if t.kind != executor && t.kind != web && t.kind != contexts && !strings.Contains(allow, r.Method) {
 		notAllowed(w, r, allow)
 		return
 	}
-	if t.kind == single { // looking at a sandbox does not count as use
+	switch t.kind { // looking at a sandbox does not count as use
+	case single:
 		answer(w, http.StatusOK, e.describe())
+		return
+	case metrics:
+		e.serveMetrics(w, r)
 		return
 	}
 	leave, err := e.enter()
@@ -166,6 +173,8 @@ func (s *Server) serveEntry(w http.ResponseWriter, r *http.Request, t target, e 
 		e.serveDir(w, r)
 	case watch:
 		e.serveWatch(w, r)
+	case renew:
+		e.serveRenew(w, r)
 	case contexts:
 		e.serveContexts(w, r, t.rest)
 	case command:

@@ -16,7 +16,7 @@ import (
 )
 
 // sdkSteps is the number of steps of testdata/sdk/conformance.json.
-const sdkSteps = 35
+const sdkSteps = 42
 
 // The SDKs, installed from the packages that scripts/sdk.sh builds, do all steps of
 // testdata/sdk/conformance.json. Their streams continue on broken connections.

@@ -12,7 +12,7 @@ import httpx
 
 from ._errors import CommandError, NotFoundError, SandbarError, UnavailableError, error_of, error_of_body, unreachable
 from ._local import Daemon
-from ._models import CommandResult, Entry, Execution, FileEvent, Output, Preview
+from ._models import CommandResult, Entry, Execution, FileEvent, Metrics, Output, Preview
 from ._net_async import Connection, Lock, in_thread, sleep
 
 _S = TypeVar("_S", bound="AsyncSandbox")
@@ -40,7 +40,7 @@ class _Api:
             raise error_of_body(response.status_code, response.content)
         return response
 
-    async def json(self, method: str, path: str, body: Any = None, params: Optional[Mapping[str, str]] = None) -> Any:
+    async def json(self, method: str, path: str, body: Any = None, params: Optional[Mapping[str, Any]] = None) -> Any:
         response = await self.request(method, path, json=body, params=params)
         return response.json() if response.content else None
 
@@ -144,16 +144,27 @@ class AsyncSandbox:
             raise
 
     @classmethod
-    async def list(cls, url: Optional[str] = None, token: Optional[str] = None) -> List[Dict[str, Any]]:
-        """Describe all sandboxes, oldest first.
+    async def list(cls, url: Optional[str] = None, token: Optional[str] = None, labels: Union[Mapping[str, str], Sequence[str], None] = None,
+                   state: str = "", driver: str = "", name: str = "") -> List[Dict[str, Any]]:
+        """Describe the sandboxes that meet all conditions, oldest first.
 
-        >>> [s["name"] for s in await AsyncSandbox.list()]
+        ``labels`` are labels with their values, or names of labels with any value.
+
+        >>> [s["name"] for s in await AsyncSandbox.list(labels={"owner": "me"}, state="running")]
         ['worker']
         """
+        wanted = [f"{k}={v}" for k, v in labels.items()] if isinstance(labels, Mapping) else [*(labels or [])]
+        given = {"state": state, "driver": driver, "name": name}
+        params: Dict[str, Any] = {"label": wanted, "limit": "1000", **{k: v for k, v in given.items() if v}}
         api = _Api(url, token)
+        found: List[Dict[str, Any]] = []
         try:
-            found: List[Dict[str, Any]] = (await api.json("GET", ""))["sandboxes"]
-            return found
+            while True:
+                page = await api.json("GET", "", params=params)
+                found += page["sandboxes"]
+                if not page.get("next") or not page["sandboxes"]:
+                    return found
+                params["after"] = page["next"]
         finally:
             await api.release()
 
@@ -209,6 +220,23 @@ class AsyncSandbox:
         >>> await box.unexpose(8000)
         """
         await self._api.request("DELETE", f"{self._path}/previews/{port}")
+
+    async def renew(self, idle_timeout: Optional[float] = None) -> None:
+        """Count as a use of the sandbox. ``idle_timeout``, in seconds, replaces that of the sandbox.
+
+        ``info["expires_at"]`` is the end of the operator's max_lifetime, which nothing extends.
+
+        >>> await box.renew(idle_timeout=300)
+        """
+        self.info = await self._api.json("POST", self._path + "/renew", {} if idle_timeout is None else {"idle_timeout": idle_timeout})
+
+    async def metrics(self) -> Metrics:
+        """Measure what the sandbox uses. This does not count as use.
+
+        >>> (await box.metrics()).memory_bytes
+        """
+        m = await self._api.json("GET", self._path + "/metrics")
+        return Metrics(m["time"], m["cpu_time_ms"], m["memory_bytes"], m["cache_bytes"], m["file_bytes"], m["processes"])
 
     async def pause(self) -> None:
         """Save the sandbox on the daemon's disk and stop it.

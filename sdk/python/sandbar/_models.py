@@ -56,6 +56,18 @@ class Preview:
 
 
 @dataclass(frozen=True)
+class Metrics:
+    """What a sandbox uses at one moment. A number that the driver or the host does not count is 0."""
+
+    time: str
+    cpu_time_ms: float
+    memory_bytes: int
+    cache_bytes: int
+    file_bytes: int
+    processes: int
+
+
+@dataclass(frozen=True)
 class CellError:
     """An error that a cell has raised."""
 

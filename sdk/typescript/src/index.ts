@@ -22,6 +22,9 @@ export interface Options {
 /** The description of a sandbox. */
 export interface Info { id: string; name: string; state: "running" | "paused"; driver: string; labels: Record<string, string>; [field: string]: unknown }
 
+/** Conditions for sandboxes. `labels` are labels with their values, or names of labels with any value. */
+export interface Search { labels?: Record<string, string> | string[]; state?: "running" | "paused"; driver?: string; name?: string }
+
 /** The end of a command. `exitCode` is -1 without one, and `error` then says why. */
 export interface CommandResult { stdout: string; stderr: string; exitCode: number; error: string; truncated: boolean }
 
@@ -33,6 +36,9 @@ export interface Entry { name: string; type: "file" | "directory" | "link" | "ot
 
 /** A change of a file. */
 export interface FileEvent { op: "create" | "write" | "remove" | "rename" | "chmod" | "lost"; path: string }
+
+/** What a sandbox uses at one moment. A number that the driver or the host does not count is 0. */
+export interface Metrics { time: string; cpu_time_ms: number; memory_bytes: number; cache_bytes: number; file_bytes: number; processes: number }
 
 /** A port with a URL of its own. */
 export interface Preview { port: number; public: boolean; url: string }
@@ -55,7 +61,7 @@ export interface CommandOptions extends Call { env?: Record<string, string>; cwd
 /** Options of a cell. `timeout` is in seconds. */
 export interface CellOptions extends Call { env?: Record<string, string>; timeout?: number }
 
-type Init = RequestInit & { query?: Record<string, string> };
+type Init = RequestInit & { query?: Record<string, string> | URLSearchParams };
 
 const environment: Record<string, string | undefined> = typeof process === "undefined" ? {} : process.env;
 
@@ -188,9 +194,24 @@ export class Sandbox {
     return new Sandbox(api, await api.json<Info>("GET", "/" + encodeURIComponent(id)));
   }
 
-  /** Describe all sandboxes, oldest first. @example (await Sandbox.list()).map((s) => s.name) */
-  static async list(at: Connection = {}): Promise<Info[]> {
-    return (await new Api(at).json<{ sandboxes: Info[] }>("GET", "")).sandboxes;
+  /**
+   * Describe the sandboxes that meet all conditions, oldest first.
+   *
+   * @example (await Sandbox.list({ labels: { owner: "me" } })).map((s) => s.name)
+   */
+  static async list(search: Search & Connection = {}): Promise<Info[]> {
+    const { url, token, labels = {}, ...rest } = search;
+    const query = new URLSearchParams({ limit: "1000" });
+    for (const [name, value] of Object.entries(rest)) if (value) query.set(name, value);
+    for (const l of Array.isArray(labels) ? labels : Object.entries(labels).map(([k, v]) => `${k}=${v}`)) query.append("label", l);
+    const api = new Api({ url, token });
+    const found: Info[] = [];
+    for (;;) {
+      const page = await api.json<{ sandboxes: Info[]; next?: string }>("GET", "", undefined, { query });
+      found.push(...page.sandboxes);
+      if (!page.next || page.sandboxes.length === 0) return found;
+      query.set("after", page.next);
+    }
   }
 
   /** Remove the sandbox. It resolves when nothing of it is left. @example await box.stop() */
@@ -237,6 +258,19 @@ export class Sandbox {
 
   /** Make the URL of a port invalid. @example await box.unexpose(8000) */
   async unexpose(port: number): Promise<void> { await this.api.request("DELETE", `${this.path}/previews/${port}`); }
+
+  /**
+   * Count as a use of the sandbox. `idleTimeout`, in seconds, replaces that of the sandbox. Nothing
+   * extends the operator's max_lifetime, which ends at `info.expires_at`.
+   *
+   * @example await box.renew({ idleTimeout: 300 })
+   */
+  async renew(options: { idleTimeout?: number } = {}): Promise<void> {
+    this.info = await this.api.json<Info>("POST", this.path + "/renew", { idle_timeout: options.idleTimeout });
+  }
+
+  /** Measure what the sandbox uses. This does not count as use. @example (await box.metrics()).memory_bytes */
+  async metrics(): Promise<Metrics> { return this.api.json("GET", this.path + "/metrics"); }
 
   /** Save the sandbox on the daemon's disk and stop it. @example await box.pause() */
   async pause(): Promise<void> {

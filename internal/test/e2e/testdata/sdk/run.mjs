@@ -55,6 +55,22 @@ const calls = {
   },
   expose: async (box, port) => (await box.expose(port)).url.includes(`${port}-`),
   connect: (_, name) => Sandbox.connect(name),
+  renew: async (box, idleTimeout) => {
+    await box.renew({ idleTimeout });
+    return box.info.idle_timeout;
+  },
+  metrics: async (box) => {
+    const m = await box.metrics();
+    return m.memory_bytes > 0 && m.processes > 0 && m.cpu_time_ms > 0;
+  },
+  search: async (_, labels, state) => {
+    const made = await Sandbox.create({ name: "labelled", labels: { kind: "conformance", n: "1" } });
+    try {
+      return (await Sandbox.list({ labels, state })).map((s) => s.name);
+    } finally {
+      await made.stop();
+    }
+  },
   fork: async (box, before, cmd) => {
     await box.commands.run(before, { check: true });
     return inCopy((await box.fork())[0], cmd);

@@ -75,6 +75,18 @@ async def call(box, name, *args):
         return f"{args[0]}-" in (await value(box.expose(*args))).url
     if name == "connect":
         return await value(type(box).connect(*args))
+    if name == "renew":
+        await value(box.renew(args[0]))
+        return box.info["idle_timeout"]
+    if name == "metrics":
+        m = await value(box.metrics())
+        return m.memory_bytes > 0 and m.processes > 0 and m.cpu_time_ms > 0
+    if name == "search":
+        made = await value(type(box).create(name="labelled", labels={"kind": "conformance", "n": "1"}))
+        try:
+            return [s["name"] for s in await value(type(box).list(labels=args[0], state=args[1]))]
+        finally:
+            await value(made.stop())
     if name == "fork":
         await value(box.commands.run(args[0], check=True))
         copy = (await value(box.fork()))[0]
