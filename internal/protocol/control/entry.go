@@ -1,7 +1,6 @@
 package control
 
 import (
-	"context"
 	"crypto/sha256"
 	"io"
 	"math"
@@ -94,8 +93,7 @@ func (e *entry) watch() {
 		left := e.idleFor()
 		if left == 0 {
 			e.server.options.Logger.Info("sandbox is idle", "sandbox", e.sandbox.ID(), "idle_timeout", e.kept().idle)
-			// The engine completes the removal, and closes Done.
-			go e.server.engine.Stop(context.Background(), e.sandbox.ID())
+			e.sandbox.End(engine.EndedIdle) // the engine completes the removal, and closes Done
 			left = math.MaxInt64
 		}
 		look.Reset(left)
