@@ -147,6 +147,29 @@ type Metrics struct {
 	Processes int64     `json:"processes"`    // processes and threads, those of the sandbox's agent included
 }
 
+// Notification is an event of GET /v1/events: something that happened to a sandbox. It has no code,
+// arguments, environment, paths or output.
+type Notification struct {
+	ID      string     `json:"id"`   // for after and Last-Event-ID
+	Type    string     `json:"type"` // one of engine.EventTypes; a client ignores those that it does not have
+	Time    time.Time  `json:"time"`
+	Sandbox sandbar.ID `json:"sandbox,omitempty"` // absent if none was made
+	Client  string     `json:"client,omitempty"`  // name of the client that caused it; absent for the daemon's own token and for none
+	From    sandbar.ID `json:"from,omitempty"`    // of sandbox.forked: the source
+	Reason  string     `json:"reason,omitempty"`  // of sandbox.ended: one of engine.EndReasons
+	Program string     `json:"program,omitempty"` // "p1" is the process with that id, "x1" a program whose client waits
+	Context string     `json:"context,omitempty"` // of a cell
+	// Outcome, ExitCode, Signal and Failed are those of a program, an execution or a cell that has
+	// ended. ExitCode is absent unless the program exited by itself. Failed: the cell raised an error.
+	Outcome  string       `json:"outcome,omitempty"`
+	ExitCode *int         `json:"exit_code,omitempty"`
+	Signal   *int         `json:"signal,omitempty"`
+	Failed   bool         `json:"failed,omitempty"`
+	Action   string       `json:"action,omitempty"` // of refused: what was asked, as in the audit log
+	Code     sandbar.Code `json:"code,omitempty"`   // of refused, and of an end by a failure of the platform
+	Missed   *int64       `json:"missed,omitempty"` // of gap: the number of events; absent if it is unknown
+}
+
 // Fork is the body of POST /sandboxes/{id}/fork. The answer is a List of the copies.
 type Fork struct {
 	Count int `json:"count,omitempty"` // 1 to 100; default 1

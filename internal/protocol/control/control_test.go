@@ -76,6 +76,8 @@ func TestRoute(t *testing.T) {
 		"/sandboxes/x/metrics":             "15 x",
 		"/sandboxes/x/renew":               "16 x",
 		"/sandboxes/x/renew/y":             "",
+		"/v1/events":                       "17",
+		"/v1/events/":                      "",
 		"/sandboxes/x/previews":            "11 x",
 		"/sandboxes/x/previews/80":         "11 x 80",
 		"/sandboxes/x/previews/":           "",

@@ -27,6 +27,7 @@
 //	ANY    /sandboxes/{id}/executor/…    the sandbox's executor
 //	ANY    /koyeb-sandbox/…              the same, of the sandbox that X-Routing-Key names
 //	ANY    /r/{id}/…                     HTTP to the port that the executor has bound
+//	GET    /v1/events                    what happens to sandboxes (wire.Notification), as SSE
 //
 // "/v1" may precede "/sandboxes". GET /openapi.json describes these requests (openapi.json).
 //

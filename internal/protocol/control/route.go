@@ -31,6 +31,7 @@ const (
 	document               // /openapi.json
 	metrics                // /sandboxes/{id}/metrics
 	renew                  // /sandboxes/{id}/renew
+	happenings             // /events
 	kinds                  // the number of kinds
 )
 
@@ -60,6 +61,8 @@ func route(r *http.Request) (target, bool) {
 	switch {
 	case path == "/openapi.json":
 		return target{kind: document}, true
+	case path == "/events":
+		return target{kind: happenings}, true
 	case path == "/sandboxes" || path == "/sandboxes/":
 		return target{kind: collection}, true
 	case strings.HasPrefix(path, "/sandboxes/"):
@@ -77,13 +80,14 @@ func route(r *http.Request) (target, bool) {
 	return target{}, false
 }
 
-// version is the prefix of this version of the API. It may precede "/sandboxes".
+// version is the prefix of this version of the API. It may precede "/sandboxes", and precedes
+// "/events".
 const version = "/v1"
 
 // unversioned returns a request with the path below version, if it has that prefix.
 func unversioned(r *http.Request) *http.Request {
 	path, ok := strings.CutPrefix(r.URL.Path, version)
-	if !ok || path != "/sandboxes" && !strings.HasPrefix(path, "/sandboxes/") {
+	if !ok || path != "/events" && path != "/sandboxes" && !strings.HasPrefix(path, "/sandboxes/") {
 		return r
 	}
 	raw, ok := strings.CutPrefix(r.URL.RawPath, version)

@@ -38,6 +38,7 @@ var pages = []page{
 	{"docs/deploy.md", []testenv.Requirement{testenv.Curl}},
 	{"docs/drivers.md", []testenv.Requirement{testenv.Python, testenv.WasmModules}},
 	{"docs/e2b.md", []testenv.Requirement{testenv.Freezer, testenv.Curl, testenv.Python, testenv.NpmE2B, testenv.PyE2B}},
+	{"docs/events.md", []testenv.Requirement{testenv.Curl}},
 	{"docs/execution.md", []testenv.Requirement{testenv.Python, testenv.WasmModules}},
 	{"docs/executor.md", []testenv.Requirement{testenv.Python, testenv.Curl, testenv.PyKoyeb}},
 	{"docs/fathom.md", []testenv.Requirement{testenv.Python, testenv.Curl, testenv.NpmWS, testenv.PyWebsockets}},

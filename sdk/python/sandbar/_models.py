@@ -68,6 +68,34 @@ class Metrics:
 
 
 @dataclass(frozen=True)
+class Event:
+    """Something that happened to a sandbox. ``missed`` of a "gap" is None if the number is unknown."""
+
+    id: str
+    type: str
+    time: str
+    sandbox: str = ""
+    client: str = ""
+    source: str = ""
+    reason: str = ""
+    program: str = ""
+    context: str = ""
+    outcome: str = ""
+    exit_code: Optional[int] = None
+    signal: Optional[int] = None
+    failed: bool = False
+    action: str = ""
+    code: str = ""
+    missed: Optional[int] = None
+
+    @classmethod
+    def of(cls, data: Mapping[str, Any]) -> "Event":
+        """Make an event of its JSON. Members that this version does not have are ignored."""
+        known = {k: v for k, v in data.items() if k in cls.__dataclass_fields__}
+        return cls(**known, source=data.get("from", ""))
+
+
+@dataclass(frozen=True)
 class CellError:
     """An error that a cell has raised."""
 

@@ -6,7 +6,7 @@ import os
 import pathlib
 import sys
 
-from sandbar import AsyncSandbox, CommandError, Sandbox, SandbarError
+from sandbar import AsyncSandbox, CommandError, Sandbox, SandbarError, async_events, events
 
 STEPS = json.loads(pathlib.Path(__file__).with_name("conformance.json").read_text())
 
@@ -75,6 +75,20 @@ async def call(box, name, *args):
         return f"{args[0]}-" in (await value(box.expose(*args))).url
     if name == "connect":
         return await value(type(box).connect(*args))
+    if name == "events":
+        made = await value(type(box).create())
+        try:
+            for code in range(args[0]):
+                await value(made.commands.run(f"exit {code}"))
+        finally:
+            await value(made.stop())
+        stream = (async_events if isinstance(box, AsyncSandbox) else events)([made.id], ["sandbox", "program.ended"] if args[0] > 0 else ["none"], after="oldest")
+        seen = []
+        while not seen or not isinstance(seen[-1], str) or seen[-1] == "sandbox.created":
+            e = await stream.__anext__() if hasattr(stream, "__anext__") else next(stream)
+            seen.append({"sandbox.created": e.type, "program.ended": e.exit_code, "sandbox.ended": e.reason}[e.type])
+        await value(stream.aclose() if hasattr(stream, "aclose") else stream.close())
+        return seen
     if name == "renew":
         await value(box.renew(args[0]))
         return box.info["idle_timeout"]
