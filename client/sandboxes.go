@@ -4,7 +4,9 @@ import (
 	"context"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/client/wire"
@@ -19,9 +21,57 @@ func (c *Client) Create(ctx context.Context, x wire.Create) (wire.Sandbox, error
 
 // List returns the live and paused sandboxes, oldest first.
 func (c *Client) List(ctx context.Context) ([]wire.Sandbox, error) {
-	var l wire.List
-	err := c.call(ctx, http.MethodGet, path(), nil, nil, &l)
-	return l.Sandboxes, err
+	return c.Search(ctx, Search{})
+}
+
+// Search are conditions for sandboxes. A zero field is no condition.
+type Search struct {
+	// Labels are names and values of labels that the sandbox has.
+	Labels map[string]string
+	// HasLabels are names of labels that the sandbox has with any value.
+	HasLabels []string
+	State     string // wire.StateRunning or wire.StatePaused
+	Driver    string
+	Name      string
+}
+
+// query returns the conditions as parameters of GET /sandboxes.
+func (s Search) query() url.Values {
+	q := url.Values{}
+	for name, value := range s.Labels {
+		q.Add("label", name+"="+value)
+	}
+	for _, name := range s.HasLabels {
+		q.Add("label", name)
+	}
+	for name, value := range map[string]string{"state": s.State, "driver": s.Driver, "name": s.Name} {
+		if value != "" {
+			q.Set(name, value)
+		}
+	}
+	return q
+}
+
+// searchPage is the number of sandboxes that Search asks for at once.
+const searchPage = 1000
+
+// Search returns the live and paused sandboxes that meet all conditions, oldest first. It makes one
+// request for each 1000 sandboxes. Invalid: a condition that cannot be met.
+func (c *Client) Search(ctx context.Context, s Search) ([]wire.Sandbox, error) {
+	q := s.query()
+	q.Set("limit", strconv.Itoa(searchPage))
+	var all []wire.Sandbox
+	for {
+		var page wire.List
+		if err := c.call(ctx, http.MethodGet, path(), q, nil, &page); err != nil {
+			return nil, err
+		}
+		all = append(all, page.Sandboxes...)
+		if page.Next == "" || len(page.Sandboxes) == 0 {
+			return all, nil
+		}
+		q.Set("after", page.Next)
+	}
 }
 
 // Get describes a live or paused sandbox, by its id or name.
@@ -34,6 +84,23 @@ func (c *Client) Get(ctx context.Context, id string) (wire.Sandbox, error) {
 // Stop ends a live or paused sandbox, by its id or name, and returns when nothing of it is left.
 func (c *Client) Stop(ctx context.Context, id string) error {
 	return c.call(ctx, http.MethodDelete, path(id), nil, nil, nil)
+}
+
+// Renew counts as a use of a sandbox, by its id or name. An idle timeout other than 0 replaces that
+// of the sandbox. Neither extends its life beyond the operator's max_lifetime (Sandbox.Expires).
+// Invalid: it is longer than the operator's.
+func (c *Client) Renew(ctx context.Context, id string, idle time.Duration) (wire.Sandbox, error) {
+	var s wire.Sandbox
+	err := c.call(ctx, http.MethodPost, path(id, "renew"), nil, wire.Renew{IdleTimeout: wire.Seconds(idle)}, &s)
+	return s, err
+}
+
+// Metrics measures what a sandbox uses, by its id or name. It does not count as use. Unsupported:
+// the driver or the host cannot measure it.
+func (c *Client) Metrics(ctx context.Context, id string) (wire.Metrics, error) {
+	var m wire.Metrics
+	err := c.call(ctx, http.MethodGet, path(id, "metrics"), nil, nil, &m)
+	return m, err
 }
 
 // Pause saves a sandbox, by its id or name, on the daemon's disk, with its running programs, and

@@ -32,4 +32,7 @@ type Use struct {
 	// Memory is what counts towards Limits.Memory, in bytes. Cache is the part of it in the page
 	// cache, and Files the part of Cache in files that programs have written and in shared memory.
 	Memory, Cache, Files int64
+	// Processes is the number of processes and threads, those of the sandbox's own agent included; 0
+	// if nothing counts them.
+	Processes int64
 }

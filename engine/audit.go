@@ -57,27 +57,41 @@ const (
 
 const outcomeOK = "ok"
 
-// audit records an action. outcome is that of a call without an error.
-func (e *Engine) audit(c sandbar.Client, verb Verb, id sandbar.ID, outcome string, err error) {
-	if e.cfg.Audit == nil {
+// call is the end of a call, for the audit log and for the events.
+type call struct {
+	client  sandbar.Client
+	own     bool // of this process itself, not of a client
+	verb    Verb
+	sandbox sandbar.ID
+	outcome string // of a call without an error
+	err     error
+	// began: the call has begun work before it failed, so that other events show its failure.
+	began bool
+}
+
+// called records a call of a client as an action, and the refusal of any call as an event.
+func (e *Engine) called(c call) {
+	if c.err != nil && !c.began {
+		e.refused(c.client.Name, c.verb, c.sandbox, c.err)
+	}
+	if e.cfg.Audit == nil || c.own {
 		return
 	}
-	if err != nil {
-		outcome = string(sandbar.CodeOf(err))
+	if c.err != nil {
+		c.outcome = string(sandbar.CodeOf(c.err))
 	}
-	e.cfg.Audit.Record(Action{Time: time.Now(), Client: c, Verb: verb, Sandbox: id, Outcome: outcome})
+	e.cfg.Audit.Record(Action{Time: time.Now(), Client: c.client, Verb: c.verb, Sandbox: c.sandbox, Outcome: c.outcome})
 }
 
-// auditCall records an action of the client in ctx, if there is one.
-func (e *Engine) auditCall(ctx context.Context, verb Verb, id sandbar.ID, outcome string, err error) {
-	if c, ok := ctx.Value(clientKey{}).(sandbar.Client); ok {
-		e.audit(c, verb, id, outcome, err)
-	}
+// callOf is a call of the client in ctx, or of this process if there is none.
+func callOf(ctx context.Context, verb Verb, id sandbar.ID, outcome string, err error) call {
+	c, ok := ctx.Value(clientKey{}).(sandbar.Client)
+	return call{client: c, own: !ok, verb: verb, sandbox: id, outcome: outcome, err: err}
 }
 
-// audit is auditCall for a call in the sandbox that is no program.
-func (s *Sandbox) audit(ctx context.Context, verb Verb, err error) {
-	s.e.auditCall(ctx, verb, s.id, outcomeOK, err)
+// called is Engine.called for a call in the sandbox that is no program.
+func (s *Sandbox) called(ctx context.Context, verb Verb, err error) {
+	s.e.called(callOf(ctx, verb, s.id, outcomeOK, err))
 }
 
 // recordable returns an error while actions cannot be recorded.

@@ -20,7 +20,12 @@ import (
 // CellResult.
 func (c *Context) Run(ctx context.Context, cell Cell, sink CellSink) (r CellResult, err error) {
 	s := c.s
-	defer func() { s.e.auditCall(ctx, DidRunCell, s.id, r.Outcome.String(), err) }()
+	began := false
+	defer func() {
+		c := callOf(ctx, DidRunCell, s.id, r.Outcome.String(), err)
+		c.began = began
+		s.e.called(c)
+	}()
 	cell, err = c.checkCell(cell)
 	if err != nil {
 		return CellResult{}, err
@@ -48,7 +53,12 @@ func (c *Context) Run(ctx context.Context, cell Cell, sink CellSink) (r CellResu
 		return CellResult{}, err
 	}
 	setup := time.Since(admitted)
+	began = true
+	s.e.happened(Event{Type: EventCellStarted, Sandbox: s.id, Client: Client(ctx).Name, Context: c.id})
 	r, err = c.runCell(ctx, k, cell, sink)
+	v := Event{Type: EventCellEnded, Sandbox: s.id, Context: c.id}.ended(sandbar.Result{Outcome: r.Outcome}, err)
+	v.ExitCode, v.Failed = -1, r.Failed // a cell has no exit code
+	s.e.happened(v)
 	s.e.observe(s.id, Observation{Language: c.spec.Language, Err: err, Setup: setup, Total: time.Since(admitted),
 		Result: sandbar.Result{Outcome: r.Outcome, Duration: r.Duration, StdoutBytes: r.StdoutBytes, StderrBytes: r.StderrBytes}})
 	return r, err

@@ -116,7 +116,7 @@ type interpreter struct {
 // sandbox has no such interpreter. Exhausted: the sandbox has 16 contexts. Invalid: the directory
 // or the environment.
 func (s *Sandbox) CreateContext(ctx context.Context, spec ContextSpec) (_ *Context, err error) {
-	defer func() { s.audit(ctx, DidCreateContext, err) }()
+	defer func() { s.called(ctx, DidCreateContext, err) }()
 	if spec.Language == "" {
 		spec.Language = "python"
 	}
@@ -422,7 +422,7 @@ func (k *interpreter) interrupt() error {
 // executions begins again.
 func (c *Context) Restart(ctx context.Context) error {
 	err := c.restart(ctx)
-	c.s.audit(ctx, DidRestartContext, err)
+	c.s.called(ctx, DidRestartContext, err)
 	return err
 }
 

@@ -162,6 +162,7 @@ type Info struct {
 	Spec     sandbar.Spec
 	Created  time.Time
 	LastUsed time.Time
+	Expires  time.Time // the end of Config.MaxLifetime; zero for no end
 	Enforced sandbar.Enforcements
 	Running  int // programs that run in it
 }

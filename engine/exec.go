@@ -17,7 +17,12 @@ import (
 // program (time, output limit, cancellation), the engine ends all processes that the program
 // started too, and returns the result when these are gone.
 func (s *Sandbox) Exec(ctx context.Context, c sandbar.Cmd, stdin sandbar.Input, lim sandbar.Limits, sink Sink) (r sandbar.Result, err error) {
-	defer func() { s.e.auditCall(ctx, DidRun, s.id, r.Outcome.String(), err) }()
+	began := false
+	defer func() {
+		c := callOf(ctx, DidRun, s.id, r.Outcome.String(), err)
+		c.began = began
+		s.e.called(c)
+	}()
 	if ctx.Err() != nil {
 		return sandbar.Result{}, sandbar.Errorf(sandbar.Canceled, "cancelled before it started: %w", context.Cause(ctx))
 	}
@@ -36,7 +41,14 @@ func (s *Sandbox) Exec(ctx context.Context, c sandbar.Cmd, stdin sandbar.Input, 
 		return sandbar.Result{}, err
 	}
 	defer s.finish(b, nil, sandbar.Result{}, nil)
-	r, setup, err := s.exec(c, stdin, lim, sink, b)
+	if sink == nil {
+		sink = Discard
+	}
+	p, err := s.start(c, stdin, lim, sink, b)
+	setup := time.Since(admitted)
+	if began = err == nil; began {
+		r, err = s.await(p, Client(ctx).Name)
+	}
 	s.e.observe(s.id, Observation{Result: r, Err: err, Setup: setup, Total: time.Since(admitted)})
 	return r, err
 }
@@ -52,21 +64,19 @@ func (e *Engine) beginExec() error {
 	return nil
 }
 
-func (s *Sandbox) exec(c sandbar.Cmd, stdin sandbar.Input, lim sandbar.Limits, sink Sink, b *canceller) (r sandbar.Result, setup time.Duration, err error) {
-	if sink == nil {
-		sink = Discard
-	}
-	began := time.Now()
-	p, err := s.start(c, stdin, lim, sink, b)
-	setup = time.Since(began)
-	if err != nil {
-		return r, setup, err
-	}
-	r, err = s.pausedError(p.supervise())
+// await supervises a program whose caller waits for it.
+func (s *Sandbox) await(p *program, client string) (sandbar.Result, error) {
+	s.mu.Lock()
+	s.awaited++
+	v := Event{Type: EventProgramStarted, Sandbox: s.id, Client: client, Program: "x" + strconv.Itoa(s.awaited)}
+	s.mu.Unlock()
+	s.e.happened(v)
+	r, err := s.pausedError(p.supervise())
 	if err == nil {
 		s.e.fillEnforced(s.spec, &r)
 	}
-	return r, setup, err
+	s.e.happened(Event{Type: EventProgramEnded, Sandbox: s.id, Program: v.Program}.ended(r, err))
+	return r, err
 }
 
 // check checks the arguments of Exec and Start. It takes an unset Timeout or Output from def.
@@ -130,7 +140,7 @@ func dropProcess(p driver.Process) {
 func (s *Sandbox) Start(ctx context.Context, c sandbar.Cmd, stdin sandbar.Input, lim sandbar.Limits) (*Process, error) {
 	output := newReplay(s.e.cfg.ReplayBytes)
 	p, err := s.launch(ctx, c, stdin, lim, output, output)
-	s.audit(ctx, DidStart, err)
+	s.called(ctx, DidStart, err)
 	return p, err
 }
 
@@ -142,7 +152,7 @@ func (s *Sandbox) StartSink(ctx context.Context, c sandbar.Cmd, stdin sandbar.In
 		sink = Discard
 	}
 	p, err := s.launch(ctx, c, stdin, lim, sink, newReplay(0))
-	s.audit(ctx, DidStart, err)
+	s.called(ctx, DidStart, err)
 	return p, err
 }
 
@@ -175,6 +185,7 @@ func (s *Sandbox) launch(ctx context.Context, c sandbar.Cmd, stdin sandbar.Input
 	}
 	p.proc, p.started = run.proc, run.began
 	s.register(p)
+	s.e.happened(Event{Type: EventProgramStarted, Sandbox: s.id, Client: Client(ctx).Name, Program: p.id})
 	go s.follow(p, run, time.Since(began))
 	return p, nil
 }
@@ -210,6 +221,7 @@ func (s *Sandbox) follow(p *Process, run *program, setup time.Duration) {
 		s.e.fillEnforced(s.spec, &r)
 	}
 	s.e.observe(s.id, Observation{Result: r, Err: err, Setup: setup, Total: setup + time.Since(p.started)})
+	s.e.happened(Event{Type: EventProgramEnded, Sandbox: s.id, Program: p.id}.ended(r, err))
 	s.finish(p.canceller, p, r, err)
 	if p.canceller.killed() && run.treeEnded == nil { // kill was perhaps called after supervise's last look and before Kill could see the end
 		s.killLeftovers(p)

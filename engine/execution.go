@@ -45,7 +45,7 @@ const (
 func (e *Engine) Admit(job sandbar.Job) (*Execution, error) {
 	x, err := e.admit(job)
 	if err != nil { // otherwise its end is recorded
-		e.audit(job.Spec.Client, DidExecute, "", "", err)
+		e.called(call{client: job.Spec.Client, verb: DidExecute, err: err})
 	}
 	return x, err
 }
@@ -154,7 +154,8 @@ func (x *Execution) begin() error {
 // end completes an execution. It is called once: by Run, or by the call that withdrew an execution
 // before Run.
 func (x *Execution) end(r sandbar.Result, err error) {
-	x.e.audit(x.plan.spec.Client, DidExecute, x.id, r.Outcome.String(), err)
+	x.e.called(call{client: x.plan.spec.Client, verb: DidExecute, sandbox: x.id, outcome: r.Outcome.String(), err: err, began: true})
+	x.e.happened(Event{Type: EventExecutionEnded, Sandbox: x.id, Client: x.plan.spec.Client.Name}.ended(r, err))
 	x.e.observe(x.id, Observation{Language: x.plan.language.Name, Result: r, Err: err,
 		Queued: x.queued, Setup: x.setup, Total: time.Since(x.admitted)})
 	x.e.mu.Lock()
@@ -228,6 +229,7 @@ func (x *Execution) run(sink Sink) (sandbar.Result, error) {
 		return sandbar.Result{}, err
 	}
 	x.id = l.id
+	x.e.happened(Event{Type: EventExecutionStarted, Sandbox: x.id, Client: x.plan.spec.Client.Name})
 	var once sync.Once
 	discard := func() { once.Do(func() { x.e.discard(l.id, l.sb, x.ticket) }) }
 	defer discard()

@@ -30,7 +30,7 @@ func (f files) counted(call func() error) error {
 // recorded is counted, as an action of the caller in ctx.
 func (f files) recorded(ctx context.Context, verb Verb, call func() error) error {
 	err := f.counted(call)
-	f.s.audit(ctx, verb, err)
+	f.s.called(ctx, verb, err)
 	return err
 }
 
@@ -43,7 +43,7 @@ func (s *Sandbox) explainGone(err error) error {
 }
 
 func (f files) Open(ctx context.Context, path string) (_ sandbar.File, err error) {
-	defer func() { f.s.audit(ctx, DidRead, err) }()
+	defer func() { f.s.called(ctx, DidRead, err) }()
 	release, err := f.s.hold()
 	if err != nil {
 		return nil, err
@@ -72,7 +72,7 @@ func fileTooLarge(path string, most int64) error {
 func (f files) Create(ctx context.Context, path string, opt sandbar.CreateOptions) (_ sandbar.FileWriter, err error) {
 	defer func() {
 		if err != nil { // otherwise Commit records it
-			f.s.audit(ctx, DidWrite, err)
+			f.s.called(ctx, DidWrite, err)
 		}
 	}()
 	release, err := f.s.hold()
@@ -84,7 +84,7 @@ func (f files) Create(ctx context.Context, path string, opt sandbar.CreateOption
 		release()
 		return nil, err
 	}
-	return heldWriter{w, f.s, release, func(err error) { f.s.audit(ctx, DidWrite, err) }}, nil
+	return heldWriter{w, f.s, release, func(err error) { f.s.called(ctx, DidWrite, err) }}, nil
 }
 
 func (f files) Stat(ctx context.Context, path string) (info sandbar.FileInfo, err error) {
@@ -144,7 +144,7 @@ func (f files) RenameNew(ctx context.Context, from, to string) error {
 // Watch implements sandbar.FileWatcher. If the driver's FS does not, the engine compares listings.
 // An open watch keeps the sandbox from being idle.
 func (f files) Watch(ctx context.Context, path string, recursive bool) (_ sandbar.FileWatch, err error) {
-	defer func() { f.s.audit(ctx, DidWatch, err) }()
+	defer func() { f.s.called(ctx, DidWatch, err) }()
 	release, err := f.s.hold()
 	if err != nil {
 		return nil, err

@@ -382,3 +382,13 @@ func TestInputTellsThatItIsWhole(t *testing.T) {
 		t.Error("no input became one")
 	}
 }
+
+// BenchmarkEvent measures what an event costs while nobody reads.
+func BenchmarkEvent(b *testing.B) {
+	e := &Engine{events: newEventLog()}
+	v := Event{Type: EventProgramEnded, Sandbox: sandbar.NewID(), Program: "p1"}
+	b.ReportAllocs()
+	for b.Loop() {
+		e.happened(v)
+	}
+}

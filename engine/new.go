@@ -24,6 +24,7 @@ type Engine struct {
 	pools        *pools // nil: no templates
 	interpreters interpreters
 	paused       *pausedStore
+	events       *eventLog
 
 	// running counts the work that Shutdown lets end by itself: executions from Admit to their
 	// result, and calls of Exec. work counts everything that Shutdown waits for: that work, every
@@ -58,7 +59,7 @@ func New(c Config) (*Engine, error) {
 		return nil, err
 	}
 	e := &Engine{
-		cfg: c, backends: backends, caps: backends[0].caps, log: c.Logger,
+		cfg: c, backends: backends, caps: backends[0].caps, log: c.Logger, events: newEventLog(),
 		draining: make(chan struct{}), force: make(chan struct{}),
 		giveUp: make(chan struct{}), shutdownDone: make(chan struct{}),
 		executions: map[*Execution]struct{}{}, sandboxes: map[sandbar.ID]*Sandbox{},

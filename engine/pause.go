@@ -39,7 +39,9 @@ const (
 // end of ctx ends only the wait, with Canceled or Timeout.
 func (e *Engine) Pause(ctx context.Context, id sandbar.ID) error {
 	err := e.pause(ctx, id, false)
-	e.auditCall(ctx, DidPause, id, outcomeOK, err)
+	c := callOf(ctx, DidPause, id, outcomeOK, err)
+	c.began = ctx.Err() != nil // the work goes on
+	e.called(c)
 	return err
 }
 
@@ -166,7 +168,7 @@ func (s *Sandbox) pause(saver driver.Saver, space int64, place *place, suspend b
 	s.release()
 	paused := s.paused
 	if paused {
-		s.close("was paused")
+		s.close(endedPaused)
 	}
 	s.mu.Unlock()
 	if !paused {
@@ -241,7 +243,7 @@ func (e *Engine) Paused() []Paused { return e.paused.list() }
 // damaged. Unsupported: this daemon or host cannot use its state. After an error it is still
 // paused.
 func (e *Engine) Resume(ctx context.Context, id sandbar.ID) (_ *Sandbox, err error) {
-	defer func() { e.auditCall(ctx, DidResume, id, outcomeOK, err) }()
+	defer func() { e.called(callOf(ctx, DidResume, id, outcomeOK, err)) }()
 	if s := e.find(id); s != nil {
 		if !s.wasPaused() {
 			return nil, sandbar.Errorf(sandbar.Conflict, "sandbox %s is not paused", id)
@@ -273,7 +275,7 @@ func (e *Engine) Resume(ctx context.Context, id sandbar.ID) (_ *Sandbox, err err
 	}
 	// The state is used up when the sandbox is there: its programs run.
 	var gone string
-	err = e.addAfter(s, func() (err error) { gone, err = e.paused.hide(id); return err })
+	err = e.addAfter(s, Event{Type: EventResumed, Client: Client(ctx).Name}, func() (err error) { gone, err = e.paused.hide(id); return err })
 	if err != nil {
 		e.discard(id, s.inner, s.ticket)
 		return nil, err
@@ -304,7 +306,9 @@ type FromPaused struct {
 // sandbox has an id of its own and no name. It waits if no slot is free. NotFound: no sandbox with
 // this id is paused. Other errors are those of Create and Resume.
 func (e *Engine) CreateFrom(ctx context.Context, id sandbar.ID, f FromPaused) (s *Sandbox, err error) {
-	defer func() { e.audit(f.Client, DidCreate, idOf(s, err), outcomeOK, err) }()
+	defer func() {
+		e.called(call{client: f.Client, verb: DidCreate, sandbox: idOf(s, err), outcome: outcomeOK, err: err})
+	}()
 	p, dir, release, err := e.paused.read(id)
 	if err != nil {
 		return nil, err
@@ -338,7 +342,7 @@ func (e *Engine) CreateFrom(ctx context.Context, id sandbar.ID, f FromPaused) (s
 		return nil, err
 	}
 	s.spec.Env, s.env = env, mergeEnv(p.Env, f.Env) // the driver has made it with that of the state
-	if err := e.add(s); err != nil {
+	if err := e.add(s, Event{Type: EventCreated, Client: f.Client.Name}); err != nil {
 		e.discard(s.id, s.inner, s.ticket)
 		return nil, err
 	}
@@ -403,10 +407,10 @@ func (e *Engine) takeSlot(ctx context.Context, c sandbar.Client, rated bool) (*t
 func (e *Engine) Fork(ctx context.Context, id sandbar.ID, n int) ([]*Sandbox, error) {
 	forks, err := e.fork(ctx, id, n)
 	for _, s := range forks {
-		e.auditCall(ctx, DidFork, s.id, outcomeOK, nil)
+		e.called(callOf(ctx, DidFork, s.id, outcomeOK, nil))
 	}
 	if err != nil {
-		e.auditCall(ctx, DidFork, id, outcomeOK, err)
+		e.called(callOf(ctx, DidFork, id, outcomeOK, err))
 	}
 	return forks, err
 }
@@ -446,9 +450,9 @@ func (e *Engine) fork(ctx context.Context, id sandbar.ID, n int) (forks []*Sandb
 		return forks, err
 	}
 	for i, s := range forks {
-		if err := e.add(s); err != nil {
+		if err := e.add(s, Event{Type: EventForked, From: id, Client: Client(ctx).Name}); err != nil {
 			for _, s := range forks[:i] {
-				s.end("was stopped with the platform")
+				s.end(EndedShutdown)
 			}
 			forks = forks[i:]
 			return forks, err

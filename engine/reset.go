@@ -10,7 +10,7 @@ import (
 // Reset kills every program in the sandbox and restores its files to their state after creation.
 // Unsupported: the driver has no Resetter; use a new sandbox instead.
 func (s *Sandbox) Reset(ctx context.Context) (err error) {
-	defer func() { s.audit(ctx, DidReset, err) }()
+	defer func() { s.called(ctx, DidReset, err) }()
 	r, ok := driver.As[driver.Resetter](s.inner)
 	if !ok {
 		return sandbar.Errorf(sandbar.Unsupported, "the driver %q cannot reset a sandbox", s.spec.Driver)
@@ -20,7 +20,10 @@ func (s *Sandbox) Reset(ctx context.Context) (err error) {
 		return err
 	}
 	defer release()
-	return r.Reset(ctx)
+	if err = r.Reset(ctx); err == nil {
+		s.e.happened(Event{Type: EventReset, Sandbox: s.id, Client: Client(ctx).Name})
+	}
+	return err
 }
 
 // CurrentMemory returns the current memory use that counts towards Limits.Memory, in bytes.

@@ -39,10 +39,10 @@ type Sandbox struct {
 	gone   chan struct{} // closed when nothing is left of the sandbox
 
 	mu         sync.Mutex
-	closed     bool   // the end has begun
-	pausing    bool   // it is being saved; calls are refused
-	paused     bool   // it has ended because it was paused
-	endReason  string // for messages: "was stopped"
+	closed     bool // the end has begun
+	pausing    bool // it is being saved; calls are refused
+	paused     bool // it has ended because it was paused
+	endReason  EndReason
 	note       []byte // see SetNote
 	lastUsed   time.Time
 	work       int                     // number of activities; the idle timeout applies at 0
@@ -54,6 +54,7 @@ type Sandbox struct {
 	contexts   []*Context              // in the order of their creation
 
 	contextsMade int // number of contexts created so far
+	awaited      int // number of programs started so far whose caller waits
 	polls        int // watches that compare listings
 }
 
@@ -61,7 +62,7 @@ type Sandbox struct {
 // sandbox was made.
 func (e *Engine) Create(ctx context.Context, spec sandbar.Spec) (*Sandbox, error) {
 	s, err := e.createLongLived(ctx, spec)
-	e.audit(spec.Client, DidCreate, idOf(s, err), outcomeOK, err)
+	e.called(call{client: spec.Client, verb: DidCreate, sandbox: idOf(s, err), outcome: outcomeOK, err: err})
 	return s, err
 }
 
@@ -106,7 +107,7 @@ func (e *Engine) createLongLived(ctx context.Context, spec sandbar.Spec) (*Sandb
 			return nil, err
 		}
 	}
-	if err := e.add(s); err != nil {
+	if err := e.add(s, Event{Type: EventCreated, Client: spec.Client.Name}); err != nil {
 		e.discard(s.id, s.inner, t)
 		return nil, err
 	}
@@ -134,11 +135,11 @@ func (s *Sandbox) build(ctx context.Context) (err error) {
 	return err
 }
 
-// add registers a sandbox and starts to watch it.
-func (e *Engine) add(s *Sandbox) error { return e.addAfter(s, nil) }
+// add registers a sandbox and starts to watch it. v is the event of its beginning.
+func (e *Engine) add(s *Sandbox, v Event) error { return e.addAfter(s, v, nil) }
 
 // addAfter is add after a first step. If the step fails, the sandbox is not registered.
-func (e *Engine) addAfter(s *Sandbox, first func() error) error {
+func (e *Engine) addAfter(s *Sandbox, v Event, first func() error) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.closing {
@@ -150,6 +151,8 @@ func (e *Engine) addAfter(s *Sandbox, first func() error) error {
 		}
 	}
 	e.sandboxes[s.id] = s
+	v.Sandbox = s.id
+	e.happened(v)
 	go s.watch()
 	return nil
 }
@@ -197,12 +200,12 @@ func (e *Engine) List() []Info {
 // unknown. The end of ctx ends only the wait, with Canceled or, for a deadline, Timeout; the
 // removal continues.
 func (e *Engine) Stop(ctx context.Context, id sandbar.ID) (err error) {
-	defer func() { e.auditCall(ctx, DidStop, id, outcomeOK, err) }()
+	defer func() { e.called(callOf(ctx, DidStop, id, outcomeOK, err)) }()
 	s := e.find(id)
 	if s == nil {
 		return e.dropPaused(id)
 	}
-	s.end("was stopped")
+	s.end(EndedStopped)
 	select {
 	case <-s.gone:
 	default:
@@ -229,6 +232,7 @@ func (e *Engine) dropPaused(id sandbar.ID) error {
 		return err
 	}
 	os.RemoveAll(gone) // on failure the next start removes it
+	e.happened(Event{Type: EventEnded, Sandbox: id, Reason: EndedStopped})
 	e.log.Info("paused sandbox removed", "sandbox", id)
 	return nil
 }
@@ -247,16 +251,20 @@ func (s *Sandbox) live() bool {
 	return !s.closed && !s.paused
 }
 
+// End begins the end of the sandbox for a protocol's own reason, such as a shorter idle timeout. It
+// does not wait; see Done. After the beginning of the end it does nothing.
+func (s *Sandbox) End(why EndReason) { s.end(why) }
+
 // end begins the end of the sandbox and kills its programs. watch does the rest. Only the first
 // call has an effect.
-func (s *Sandbox) end(why string) {
+func (s *Sandbox) end(why EndReason) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closeAndKill(why)
 }
 
 // closeAndKill is close, and kills the programs. s.mu is held.
-func (s *Sandbox) closeAndKill(why string) {
+func (s *Sandbox) closeAndKill(why EndReason) {
 	if s.close(why) {
 		for b := range s.cancellers {
 			b.kill()
@@ -265,7 +273,7 @@ func (s *Sandbox) closeAndKill(why string) {
 }
 
 // close makes all later calls fail. It reports whether this is the first call. s.mu is held.
-func (s *Sandbox) close(why string) bool {
+func (s *Sandbox) close(why EndReason) bool {
 	if s.closed {
 		return false
 	}
@@ -279,7 +287,7 @@ func (s *Sandbox) close(why string) bool {
 func (s *Sandbox) died() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.close("died")
+	s.close(EndedDied)
 }
 
 // watch waits for a reason to end the sandbox and then removes it. Every long-lived sandbox has one
@@ -302,7 +310,7 @@ func (s *Sandbox) watch() {
 			dead = nil
 			s.died()
 		case <-old:
-			s.end("reached its lifetime")
+			s.end(EndedLifetime)
 		case <-idle.C:
 			idle.Reset(s.idleIn())
 		}
@@ -325,7 +333,7 @@ func (s *Sandbox) idleIn() time.Duration {
 	}
 	left := limit - time.Since(s.lastUsed)
 	if left <= 0 {
-		s.closeAndKill("was idle for too long") // idle interpreters of contexts
+		s.closeAndKill(EndedIdle) // idle interpreters of contexts
 		return limit
 	}
 	return left
@@ -339,8 +347,15 @@ func (s *Sandbox) remove() {
 	case <-s.programs.zero():
 	case <-settle.C:
 	}
-	s.e.remove(s.id, s.inner, func() { close(s.done) })
-	s.e.log.Info("sandbox ended", "sandbox", s.id, "reason", s.endReason, "age", time.Since(s.created))
+	s.e.remove(s.id, s.inner, func() {
+		if s.wasPaused() {
+			s.e.happened(Event{Type: EventPaused, Sandbox: s.id})
+		} else {
+			s.e.happened(Event{Type: EventEnded, Sandbox: s.id, Reason: s.endReason})
+		}
+		close(s.done)
+	})
+	s.e.log.Info("sandbox ended", "sandbox", s.id, "reason", s.endReason.text(), "age", time.Since(s.created))
 	s.e.mu.Lock()
 	delete(s.e.sandboxes, s.id)
 	s.e.mu.Unlock()
@@ -426,7 +441,7 @@ func (s *Sandbox) refusal() error {
 	}
 	select {
 	case <-s.done:
-		return sandbar.Errorf(sandbar.Gone, "sandbox %s has ended: it %s", s.id, s.endReason)
+		return sandbar.Errorf(sandbar.Gone, "sandbox %s has ended: it %s", s.id, s.endReason.text())
 	default:
 		return sandbar.Errorf(sandbar.Conflict, "sandbox %s is being stopped", s.id)
 	}
@@ -445,7 +460,11 @@ func (s *Sandbox) Info() Info {
 	}
 	spec := s.spec
 	spec.Env, spec.Labels = maps.Clone(spec.Env), maps.Clone(spec.Labels)
-	return Info{ID: s.id, Spec: spec, Created: s.created, LastUsed: used,
+	var expires time.Time
+	if s.e.cfg.MaxLifetime > 0 {
+		expires = s.began.Add(s.e.cfg.MaxLifetime - s.lived)
+	}
+	return Info{ID: s.id, Spec: spec, Created: s.created, LastUsed: used, Expires: expires,
 		Enforced: s.e.capsOf(s.spec).Enforced, Running: len(s.cancellers)}
 }
 
@@ -469,7 +488,7 @@ func (s *Sandbox) FS() sandbar.FS { return files{s, s.inner.FS()} }
 // DialPort connects to a TCP port in the sandbox. Unsupported: the driver has no Dialer. The open
 // connection does not count as activity; see Hold.
 func (s *Sandbox) DialPort(ctx context.Context, port int) (_ net.Conn, err error) {
-	defer func() { s.audit(ctx, DidDial, err) }()
+	defer func() { s.called(ctx, DidDial, err) }()
 	d, ok := driver.As[driver.Dialer](s.inner)
 	if !ok {
 		return nil, sandbar.Errorf(sandbar.Unsupported, "the driver %q cannot connect to a port of a sandbox", s.spec.Driver)

@@ -93,7 +93,7 @@ func (e *Engine) endAll() {
 	all := slices.Collect(maps.Values(e.sandboxes))
 	e.mu.Unlock()
 	for _, s := range all {
-		s.end("was stopped with the platform")
+		s.end(EndedShutdown)
 	}
 }
 

@@ -120,14 +120,54 @@ type Sandbox struct {
 	Driver      string               `json:"driver"`
 	Created     time.Time            `json:"created_at"`
 	LastUsed    time.Time            `json:"last_used_at"`
-	IdleTimeout Amount               `json:"idle_timeout"` // seconds
-	Running     int                  `json:"running"`      // programs
+	IdleTimeout Amount               `json:"idle_timeout"`        // seconds
+	Expires     time.Time            `json:"expires_at,omitzero"` // of a live one: the end of the operator's max_lifetime; zero for no end
+	Running     int                  `json:"running"`             // programs
 	Labels      map[string]string    `json:"labels"`
 	Limits      Limits               `json:"limits"`
 	Enforced    sandbar.Enforcements `json:"enforced"`
 	State       string               `json:"state"`                // StateRunning or StatePaused
 	Paused      time.Time            `json:"paused_at,omitzero"`   // of a paused one
 	DiskBytes   int64                `json:"disk_bytes,omitempty"` // space that a paused one takes on disk
+}
+
+// Renew is the body of POST /sandboxes/{id}/renew. The answer is the Sandbox.
+type Renew struct {
+	IdleTimeout Amount `json:"idle_timeout,omitempty"` // seconds; default as before
+}
+
+// Metrics is what a sandbox uses at one moment. A number that the driver or the host does not count
+// is 0.
+type Metrics struct {
+	Time      time.Time `json:"time"`         // of the measurement
+	CPUTimeMS float64   `json:"cpu_time_ms"`  // processor time of all programs since the creation
+	Memory    int64     `json:"memory_bytes"` // what counts towards limits.memory
+	Cache     int64     `json:"cache_bytes"`  // the part of memory in the page cache
+	Files     int64     `json:"file_bytes"`   // the part of cache in files that programs have written
+	Processes int64     `json:"processes"`    // processes and threads, those of the sandbox's agent included
+}
+
+// Notification is an event of GET /v1/events: something that happened to a sandbox. It has no code,
+// arguments, environment, paths or output.
+type Notification struct {
+	ID      string     `json:"id"`   // for after and Last-Event-ID
+	Type    string     `json:"type"` // one of engine.EventTypes; a client ignores those that it does not have
+	Time    time.Time  `json:"time"`
+	Sandbox sandbar.ID `json:"sandbox,omitempty"` // absent if none was made
+	Client  string     `json:"client,omitempty"`  // name of the client that caused it; absent for the daemon's own token and for none
+	From    sandbar.ID `json:"from,omitempty"`    // of sandbox.forked: the source
+	Reason  string     `json:"reason,omitempty"`  // of sandbox.ended: one of engine.EndReasons
+	Program string     `json:"program,omitempty"` // "p1" is the process with that id, "x1" a program whose client waits
+	Context string     `json:"context,omitempty"` // of a cell
+	// Outcome, ExitCode, Signal and Failed are those of a program, an execution or a cell that has
+	// ended. ExitCode is absent unless the program exited by itself. Failed: the cell raised an error.
+	Outcome  string       `json:"outcome,omitempty"`
+	ExitCode *int         `json:"exit_code,omitempty"`
+	Signal   *int         `json:"signal,omitempty"`
+	Failed   bool         `json:"failed,omitempty"`
+	Action   string       `json:"action,omitempty"` // of refused: what was asked, as in the audit log
+	Code     sandbar.Code `json:"code,omitempty"`   // of refused, and of an end by a failure of the platform
+	Missed   *int64       `json:"missed,omitempty"` // of gap: the number of events; absent if it is unknown
 }
 
 // Fork is the body of POST /sandboxes/{id}/fork. The answer is a List of the copies.
@@ -138,6 +178,8 @@ type Fork struct {
 // List is the response to GET /sandboxes, and to a fork.
 type List struct {
 	Sandboxes []Sandbox `json:"sandboxes"`
+	// Next, if not "", is the parameter after of the next page.
+	Next string `json:"next,omitempty"`
 }
 
 // Preview is a port of a sandbox with a URL of its own. It is the body and the answer of POST

@@ -2,10 +2,12 @@ package main
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/sandbar-dev/sandbar/client"
 	"github.com/sandbar-dev/sandbar/client/wire"
 	"github.com/sandbar-dev/sandbar/internal/cli"
 )
@@ -15,18 +17,27 @@ func (a *app) listCommand() *cobra.Command {
 		Use:     "list",
 		Aliases: []string{"ls"},
 		Short:   "List the sandboxes of a daemon",
-		Long:    "List the sandboxes of a daemon, oldest first; with --json all their properties.\nA paused one is marked; \"sandbar resume\" continues it.\n" + remoteHelp,
-		Example: "  sandbar list\n  sandbar list --json | jq -r '.sandboxes[].id'",
+		Long: "List the sandboxes of a daemon, oldest first; with --json all their properties.\nA paused one is marked; \"sandbar resume\" continues it.\n" +
+			"With --label, --state, --driver or --name it lists those that meet all conditions.\n" + remoteHelp,
+		Example: "  sandbar list\n  sandbar list --label owner=me --state paused\n  sandbar list --json | jq -r '.sandboxes[].id'",
 		Args:    noArgs,
 	}
 	cmd.Flags().Bool("json", false, "print JSON")
+	cmd.Flags().StringArrayP("label", "l", nil, "only sandboxes with this label, `NAME=VALUE`, or NAME for any value; may be repeated")
+	cmd.Flags().String("state", "", "only sandboxes in this `STATE`: running or paused")
+	cmd.Flags().String("driver", "", "only sandboxes of this `DRIVER`")
+	cmd.Flags().String("name", "", "only sandboxes with this `NAME`")
 	cmd.Flags().Bool("all", false, "")
 	cmd.Flags().MarkHidden("all") // all are always listed
 	return a.remoteCommand(cmd, (*remote).list)
 }
 
 func (r *remote) list([]string) error {
-	all, err := r.List(r.ctx)
+	conditions, err := r.search()
+	if err != nil {
+		return err
+	}
+	all, err := r.Search(r.ctx, conditions)
 	if err != nil {
 		return err
 	}
@@ -51,6 +62,28 @@ func (r *remote) list([]string) error {
 		}
 	}
 	return nil
+}
+
+// search reads the flags with conditions.
+func (r *remote) search() (client.Search, error) {
+	f := r.cmd.Flags()
+	labels, _ := f.GetStringArray("label")
+	s := client.Search{Labels: map[string]string{}}
+	for _, l := range labels {
+		name, value, ok := strings.Cut(l, "=")
+		switch {
+		case name == "":
+			return s, usagef(r.cmd, "--label: %s has no name (allowed: NAME=VALUE, or NAME for any value)", cli.Quote(l))
+		case ok:
+			s.Labels[name] = value
+		default:
+			s.HasLabels = append(s.HasLabels, name)
+		}
+	}
+	s.State, _ = f.GetString("state")
+	s.Driver, _ = f.GetString("driver")
+	s.Name, _ = f.GetString("name")
+	return s, checkUTF8(r.cmd, append(labels, s.State, s.Driver, s.Name))
 }
 
 func (a *app) stopCommand() *cobra.Command {

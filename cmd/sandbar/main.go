@@ -88,7 +88,7 @@ one program without a daemon.`,
 	}
 	a.configureRoot(root)
 	root.AddCommand(a.serveCommand(), a.executorCommand(), a.stdioCommand(), a.mcpCommand(), a.workerCommand(), a.iiiCommand(), a.runCommand(), a.evalCommand(), a.toolCommand(),
-		a.createCommand(), a.execCommand(), a.replCommand(), a.listCommand(), a.stopCommand(), a.pauseCommand(), a.resumeCommand(), a.forkCommand(), a.uploadCommand(), a.downloadCommand(), a.watchCommand(), a.previewCommand(), a.psCommand(), a.logsCommand(), a.killCommand(), a.portCommand(),
+		a.createCommand(), a.execCommand(), a.replCommand(), a.listCommand(), a.stopCommand(), a.pauseCommand(), a.resumeCommand(), a.forkCommand(), a.uploadCommand(), a.downloadCommand(), a.watchCommand(), a.statsCommand(), a.renewCommand(), a.eventsCommand(), a.previewCommand(), a.psCommand(), a.logsCommand(), a.killCommand(), a.portCommand(),
 		a.doctorCommand(), a.escapeCommand(), a.gcCommand(), a.imagesCommand(), a.vmCommand(), a.prepareCommand(), a.tokenCommand(), a.versionCommand(), a.completionCommand())
 	root.SetHelpCommand(a.helpCommand())
 	return root

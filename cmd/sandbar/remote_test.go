@@ -88,6 +88,22 @@ func TestRemoteLifecycle(t *testing.T) {
 			made.Limits.Memory != wantMemory {
 			t.Errorf("%+v, %v", made, err)
 		}
+		one := `SANDBOX_ID[^\n]*\n` + string(made.ID) + ` [^\n]*\n`
+		p.expect(0, one, ``, "list", "--label", "a=b", "--state", "running", "--driver", made.Driver)
+		p.expect(0, one, ``, "list", "-l", "a")
+		p.expect(0, `SANDBOX_ID[^\n]*\n`, ``, "list", "-l", "a=b", "--name", "box")
+		p.expect(0, `(-|2[^ ]*T[^ ]*)\n`, ``, "renew", "box", "--idle-timeout", "120")
+		p.expect(2, ``, `sandbar: idle_timeout is out of range.*`, "renew", "box", "--idle-timeout", "1000h")
+		if testenv.Freezer.Err() == nil && !strings.Contains(strings.Join(environ, " "), "=local") {
+			p.expect(0, `CPU_TIME +MEMORY +MEMORY_LIMIT +FILES +PROCESSES +PROCESS_LIMIT\n[0-9.]+m?s +[0-9.]+ [kM]B .*`, ``, "stats", "box")
+			p.expect(0, `.*"memory_bytes":.*`, ``, "stats", "box", "--json")
+		} else {
+			p.expect(1, ``, `sandbar: .*`, "stats", "box")
+		}
+		p.expect(0, `2[^ ]*T[^ ]* sandbox\.created `+id+`\n`, ``, "events", "--after", "oldest", "--sandbox", "box", "--type", "sandbox", "--count", "1")
+		p.expect(0, `{"id":"[^"]*","type":"sandbox\.created",[^\n]*\n`, ``, "events", "--after", "oldest", "--json", "--count", "1")
+		p.expect(2, ``, `sandbar: type "none" is not known .*`, "events", "--type", "none")
+		p.expect(2, ``, `sandbar: state is "dead" \(allowed: running and paused\)\n.*`, "list", "--state", "dead")
 		if strings.Contains(strings.Join(environ, " "), "=local") || testenv.Freezer.Err() != nil {
 			p.expect(1, ``, `sandbar: the driver "(native|local)" cannot save a sandbox, so it can neither be paused nor forked \(.*driver native or vm.*\)\n`, "pause", "box")
 			p.expect(1, ``, `sandbar: the driver .*`, "fork", "box", "-n", "2")
@@ -397,6 +413,12 @@ func TestRemoteUsage(t *testing.T) {
 		{"create --secret-file /no/file", "--secret-file"},
 		{"create --idle-timeout -5s", "--idle-timeout"},
 		{"list x", "takes no arguments"},
+		{"list --label =x", "has no name"},
+		{"stats", "ID is missing"},
+		{"events x", "takes no arguments"},
+		{"events --count -1", "out of range"},
+		{"renew", "ID is missing"},
+		{"renew box --idle-timeout 0", "--idle-timeout"},
 		{"stop", "ID is missing"},
 		{"ps", "ID is missing"},
 		{"ps a b", "is one argument too many"},

@@ -92,6 +92,8 @@ type Driver struct {
 	Bare bool
 	// NoFiles makes every file operation fail with Unsupported.
 	NoFiles bool
+	// Use is what a sandbox measures. Default: Unsupported.
+	Use func() (driver.Use, error)
 	// Saves: sandboxes implement driver.Saver. A state has the files of a sandbox, not its programs.
 	Saves bool
 	// OnSave is called when a state is complete but for Commit; OnRestore before a sandbox is

@@ -31,11 +31,20 @@ type sandbox struct {
 	connects sync.WaitGroup
 }
 
-// fullSandbox is a sandbox with the abilities driver.Dialer, driver.Rester and driver.Watcher.
+// fullSandbox is a sandbox with the abilities driver.Dialer, driver.Meter, driver.Rester
+// and driver.Watcher.
 type fullSandbox struct{ *sandbox }
 
 // Dead is closed when the sandbox has ended.
 func (b fullSandbox) Dead() <-chan struct{} { return b.dead }
+
+// Measure returns what Driver.Use returns.
+func (b fullSandbox) Measure(context.Context) (driver.Use, error) {
+	if b.d.Use == nil {
+		return driver.Use{}, sandbar.Errorf(sandbar.Unsupported, "the driver %q cannot measure a sandbox", b.d.Caps().Name)
+	}
+	return b.d.Use()
+}
 
 // DialPort connects to a port that a program serves.
 func (b fullSandbox) DialPort(_ context.Context, port int) (net.Conn, error) {

@@ -31,6 +31,7 @@ type Use struct {
 	Memory  int64         // bytes in use, files in memory and page cache included
 	Files   int64         // bytes of it in files of tmpfs and shared memory (shmem)
 	Cache   int64         // bytes of it in the page cache, Files included
+	PIDs    int64         // processes and threads
 }
 
 // Use reads the use of a group's resources.
@@ -45,7 +46,7 @@ func (g *Group) Use() (u Use, err error) {
 		}
 		return s
 	})
-	u.CPUTime, u.Memory = s.CPUTime, s.MemoryCurrent
+	u.CPUTime, u.Memory, u.PIDs = s.CPUTime, s.MemoryCurrent, s.PIDsCurrent
 	return u, err
 }
 

@@ -102,7 +102,7 @@ func (r *Resources) Use() func() (driver.Use, error) {
 		if err != nil {
 			return driver.Use{}, &sandbar.Error{Code: sandbar.Gone, Message: "the sandbox has ended", Err: err}
 		}
-		return driver.Use{CPUTime: u.CPUTime, Memory: max(0, u.Memory-r.Baseline), Cache: u.Cache, Files: u.Files}, nil
+		return driver.Use{CPUTime: u.CPUTime, Memory: max(0, u.Memory-r.Baseline), Cache: u.Cache, Files: u.Files, Processes: u.PIDs}, nil
 	}
 }
 

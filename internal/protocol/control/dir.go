@@ -5,7 +5,6 @@ import (
 	"io/fs"
 	"net/http"
 
-	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/client/wire"
 )
 
@@ -23,11 +22,9 @@ func (e *entry) serveDir(w http.ResponseWriter, r *http.Request) {
 }
 
 func (e *entry) dir(r *http.Request) (wire.Dir, error) {
-	q := r.URL.Query()
-	for name, values := range q {
-		if name != "path" && name != "after" || len(values) > 1 {
-			return wire.Dir{}, invalid(name, "query parameter "+sandbar.Quote(name, 40)+" is not known or given twice", "known are path and after")
-		}
+	q, err := query(r, []string{"path", "after"})
+	if err != nil {
+		return wire.Dir{}, err
 	}
 	all, err := e.sandbox.FS().ReadDir(r.Context(), q.Get("path"), q.Get("after"), maxPage+1)
 	if err != nil {

@@ -3,9 +3,11 @@
 // planes that create sandboxes for others.
 //
 //	POST   /sandboxes                    create one (wire.Create): 201 and wire.Sandbox
-//	GET    /sandboxes                    all live and paused ones (wire.List)
+//	GET    /sandboxes                    all live and paused ones, or a search (wire.List)
 //	GET    /sandboxes/{id}               one (wire.Sandbox)
 //	DELETE /sandboxes/{id}               remove one: 204 when nothing of it is left
+//	GET    /sandboxes/{id}/metrics       what one uses now (wire.Metrics)
+//	POST   /sandboxes/{id}/renew         count as use; another idle timeout (wire.Renew, wire.Sandbox)
 //	POST   /sandboxes/{id}/pause         save one on disk and stop it (wire.Sandbox)
 //	POST   /sandboxes/{id}/resume        continue a paused one (wire.Sandbox)
 //	POST   /sandboxes/{id}/fork          copy a running one (wire.Fork): 201 and wire.List
@@ -25,6 +27,7 @@
 //	ANY    /sandboxes/{id}/executor/…    the sandbox's executor
 //	ANY    /koyeb-sandbox/…              the same, of the sandbox that X-Routing-Key names
 //	ANY    /r/{id}/…                     HTTP to the port that the executor has bound
+//	GET    /v1/events                    what happens to sandboxes (wire.Notification), as SSE
 //
 // "/v1" may precede "/sandboxes". GET /openapi.json describes these requests (openapi.json).
 //

@@ -18,6 +18,7 @@ import (
 
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/client/wire"
+	"github.com/sandbar-dev/sandbar/engine"
 )
 
 var update = flag.Bool("update", false, "write docs/api.md")
@@ -167,7 +168,7 @@ func TestDocumentIsServed(t *testing.T) {
 		slices.Sort(allowed)
 		for _, m := range methods {
 			m = strings.ToUpper(m)
-			if slices.Contains(allowed, m) && (m == "DELETE" || strings.HasSuffix(path, "pause") || at.kind == watch) {
+			if slices.Contains(allowed, m) && (m == "DELETE" || strings.HasSuffix(path, "pause") || at.kind == watch || at.kind == happenings) {
 				continue // other tests use them
 			}
 			status, text, h := r.askAll(token, m, "/v1"+fill.Replace(path), "")
@@ -215,7 +216,7 @@ func TestVersionedPaths(t *testing.T) {
 // TestDocumentHasTheWireTypes tests that each schema has exactly the fields of its Go type.
 func TestDocumentHasTheWireTypes(t *testing.T) {
 	schemas := readDescription(t).Components.Schemas
-	for name, v := range map[string]any{"Create": wire.Create{}, "Sandbox": wire.Sandbox{}, "Limits": wire.Limits{}, "List": wire.List{}, "Fork": wire.Fork{},
+	for name, v := range map[string]any{"Create": wire.Create{}, "Sandbox": wire.Sandbox{}, "Limits": wire.Limits{}, "List": wire.List{}, "Fork": wire.Fork{}, "Renew": wire.Renew{}, "Metrics": wire.Metrics{}, "Notification": wire.Notification{},
 		"Dir": wire.Dir{}, "Entry": wire.Entry{}, "FileEvent": wire.FileEvent{}, "Preview": wire.Preview{}, "Previews": wire.Previews{},
 		"CreateContext": wire.CreateContext{}, "Context": wire.Context{}, "Contexts": wire.Contexts{}, "Cell": wire.Cell{}, "Event": wire.Event{},
 		"Error": wire.Problem{}, "ErrorDetail": wire.ErrorDetail{}} {
@@ -226,6 +227,11 @@ func TestDocumentHasTheWireTypes(t *testing.T) {
 			t.Errorf("%s has %v, and the type has %v", name, got, want)
 		}
 	}
+	for field, values := range map[string][]string{"type": texts(engine.EventTypes), "reason": texts(engine.EndReasons)} {
+		if got := schemas["Notification"].Properties[field].Enum; !slices.Equal(got, values) {
+			t.Errorf("%s of an event is one of %v, and the document has %v", field, values, got)
+		}
+	}
 	var all []string
 	for _, c := range sandbar.Codes {
 		all = append(all, string(c))
@@ -233,6 +239,14 @@ func TestDocumentHasTheWireTypes(t *testing.T) {
 	if codes := schemas["ErrorDetail"].Properties["code"].Enum; !slices.Equal(slices.Sorted(slices.Values(codes)), slices.Sorted(slices.Values(all))) {
 		t.Errorf("the codes are %v, and the document has %v", all, codes)
 	}
+}
+
+// texts converts the values of a closed set.
+func texts[T ~string](values []T) (all []string) {
+	for _, v := range values {
+		all = append(all, string(v))
+	}
+	return all
 }
 
 // fieldsOf returns the names of a struct's members in JSON.
@@ -303,6 +317,7 @@ func TestBodiesAsTheSchemaSays(t *testing.T) {
 	schemas := readDescription(t).Components.Schemas
 	for name, decode := range map[string]func([]byte) error{
 		"Create":        func(b []byte) error { _, err := decodeCreate(b); return err },
+		"Renew":         func(b []byte) error { _, err := decodeRenew(b); return err },
 		"CreateContext": func(b []byte) error { _, err := decodeContext(b); return err },
 		"Cell":          func(b []byte) error { _, err := decodeCell(b); return err },
 	} {

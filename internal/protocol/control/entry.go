@@ -1,9 +1,9 @@
 package control
 
 import (
-	"context"
 	"crypto/sha256"
 	"io"
+	"math"
 	"net/http"
 	"sync"
 	"time"
@@ -14,7 +14,7 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/protocol/ports"
 )
 
-// origin has the creation parameters of a sandbox that the engine does not keep. It is constant.
+// origin has the parameters of a sandbox that the engine does not keep.
 type origin struct {
 	secret  [sha256.Size]byte // a hash
 	guarded bool              // the sandbox has a secret
@@ -31,16 +31,21 @@ func (o origin) describe(i engine.Info, operatorsIdle time.Duration) wire.Sandbo
 	if labels == nil {
 		labels = map[string]string{}
 	}
-	return wire.Sandbox{ID: i.ID, UUID: i.ID.UUID(), Name: i.Spec.Name, Image: i.Spec.Image, Driver: i.Spec.Driver, Created: i.Created.UTC(), LastUsed: i.LastUsed.UTC(), IdleTimeout: wire.Seconds(idle),
+	expires := i.Expires
+	if !expires.IsZero() {
+		expires = expires.UTC()
+	}
+	return wire.Sandbox{ID: i.ID, Expires: expires, UUID: i.ID.UUID(), Name: i.Spec.Name, Image: i.Spec.Image, Driver: i.Spec.Driver, Created: i.Created.UTC(), LastUsed: i.LastUsed.UTC(), IdleTimeout: wire.Seconds(idle),
 		Running: i.Running, Labels: labels, Limits: wire.LimitsOf(i.Spec.Limits), Enforced: i.Enforced, State: wire.StateRunning}
 }
 
 // entry is a sandbox known to the server, with the resources that the server has for it.
 type entry struct {
-	origin
+	origin    // only idle changes; it is guarded by mu
 	server    *Server
 	sandbox   *engine.Sandbox
 	transport *http.Transport // to the ports inside
+	renewed   chan struct{}   // receives after a change of idle
 
 	mu       sync.Mutex
 	closed   bool
@@ -53,40 +58,45 @@ type entry struct {
 }
 
 func newEntry(s *Server, sandbox *engine.Sandbox, o origin) *entry {
-	e := &entry{origin: o, server: s, sandbox: sandbox, lastUse: time.Now(), closers: map[*io.Closer]struct{}{}}
+	e := &entry{origin: o, server: s, sandbox: sandbox, lastUse: time.Now(), closers: map[*io.Closer]struct{}{}, renewed: make(chan struct{}, 1)}
 	e.transport = ports.NewTransport(e.dial)
 	return e
 }
 
+// kept returns the parameters that the engine does not keep.
+func (e *entry) kept() origin {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.origin
+}
+
 func (e *entry) describe() wire.Sandbox {
-	return e.origin.describe(e.sandbox.Info(), e.server.options.IdleTimeout)
+	return e.kept().describe(e.sandbox.Info(), e.server.options.IdleTimeout)
 }
 
 // watch waits for the end of the sandbox or the server, removes the sandbox if it is idle for too
 // long, and then closes the entry's resources.
 func (e *entry) watch() {
-	var look <-chan time.Time
-	if e.idle > 0 {
-		timer := time.NewTimer(e.idle)
-		defer timer.Stop()
-		look = timer.C
-	}
+	look := time.NewTimer(e.idleFor())
+	defer look.Stop()
 	for waiting := true; waiting; {
 		select {
 		case <-e.sandbox.Done():
 			waiting = false
+			continue
 		case <-e.server.all.Done():
 			waiting = false
-		case <-look:
-			left := e.idleFor()
-			if left == 0 {
-				e.server.options.Logger.Info("sandbox is idle", "sandbox", e.sandbox.ID(), "idle_timeout", e.idle)
-				// The engine completes the removal, and closes Done.
-				go e.server.engine.Stop(context.Background(), e.sandbox.ID())
-				left = e.idle
-			}
-			look = time.After(left)
+			continue
+		case <-e.renewed:
+		case <-look.C:
 		}
+		left := e.idleFor()
+		if left == 0 {
+			e.server.options.Logger.Info("sandbox is idle", "sandbox", e.sandbox.ID(), "idle_timeout", e.kept().idle)
+			e.sandbox.End(engine.EndedIdle) // the engine completes the removal, and closes Done
+			left = math.MaxInt64
+		}
+		look.Reset(left)
 	}
 	e.close()
 	e.server.forget(e)
@@ -97,7 +107,10 @@ func (e *entry) watch() {
 func (e *entry) idleFor() time.Duration {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.requests > 0 {
+	switch {
+	case e.idle <= 0 || e.closed: // the engine's own timeout applies, or the end has begun
+		return math.MaxInt64
+	case e.requests > 0:
 		return e.idle
 	}
 	used := e.sandbox.Info().LastUsed

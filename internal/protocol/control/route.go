@@ -29,6 +29,9 @@ const (
 	preview                // a host name of previews
 	contexts               // /sandboxes/{id}/contexts, and below
 	document               // /openapi.json
+	metrics                // /sandboxes/{id}/metrics
+	renew                  // /sandboxes/{id}/renew
+	happenings             // /events
 	kinds                  // the number of kinds
 )
 
@@ -58,6 +61,8 @@ func route(r *http.Request) (target, bool) {
 	switch {
 	case path == "/openapi.json":
 		return target{kind: document}, true
+	case path == "/events":
+		return target{kind: happenings}, true
 	case path == "/sandboxes" || path == "/sandboxes/":
 		return target{kind: collection}, true
 	case strings.HasPrefix(path, "/sandboxes/"):
@@ -75,13 +80,14 @@ func route(r *http.Request) (target, bool) {
 	return target{}, false
 }
 
-// version is the prefix of this version of the API. It may precede "/sandboxes".
+// version is the prefix of this version of the API. It may precede "/sandboxes", and precedes
+// "/events".
 const version = "/v1"
 
 // unversioned returns a request with the path below version, if it has that prefix.
 func unversioned(r *http.Request) *http.Request {
 	path, ok := strings.CutPrefix(r.URL.Path, version)
-	if !ok || path != "/sandboxes" && !strings.HasPrefix(path, "/sandboxes/") {
+	if !ok || path != "/events" && path != "/sandboxes" && !strings.HasPrefix(path, "/sandboxes/") {
 		return r
 	}
 	raw, ok := strings.CutPrefix(r.URL.RawPath, version)
@@ -137,6 +143,12 @@ func routeSandbox(r *http.Request) (target, bool) {
 		return t, true
 	case parts[3] == "watch" && len(parts) == 4:
 		t.kind = watch
+		return t, true
+	case parts[3] == "metrics" && len(parts) == 4:
+		t.kind = metrics
+		return t, true
+	case parts[3] == "renew" && len(parts) == 4:
+		t.kind = renew
 		return t, true
 	}
 	return target{}, false

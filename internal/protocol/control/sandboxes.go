@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"net/http"
-	"slices"
 	"time"
 
 	"github.com/sandbar-dev/sandbar"
@@ -18,28 +17,12 @@ const minIdle = time.Second
 func (s *Server) serveCollection(w http.ResponseWriter, r *http.Request) {
 	switch r.Method {
 	case http.MethodGet:
-		s.list(w)
+		s.list(w, r)
 	case http.MethodPost:
 		s.create(w, r)
 	default:
 		notAllowed(w, r, "GET, POST")
 	}
-}
-
-func (s *Server) list(w http.ResponseWriter) {
-	all := wire.List{Sandboxes: []wire.Sandbox{}}
-	for _, info := range s.engine.List() {
-		o := origin{}
-		if e := s.known(info.ID); e != nil {
-			o = e.origin
-		}
-		all.Sandboxes = append(all.Sandboxes, o.describe(info, s.options.IdleTimeout))
-	}
-	for _, p := range s.engine.Paused() {
-		all.Sandboxes = append(all.Sandboxes, s.describePaused(p))
-	}
-	slices.SortStableFunc(all.Sandboxes, func(a, b wire.Sandbox) int { return a.Created.Compare(b.Created) })
-	answer(w, http.StatusOK, all)
 }
 
 func (s *Server) create(w http.ResponseWriter, r *http.Request) {
@@ -101,22 +84,29 @@ func (s *Server) spec(c wire.Create, client sandbar.Client) sandbar.Spec {
 
 // originOf returns the creation parameters that the entry keeps.
 func (s *Server) originOf(c wire.Create) (origin, error) {
-	o := origin{idle: c.IdleTimeout.Duration()}
+	o := origin{}
 	if c.Secret != "" {
 		o.secret, o.guarded = sha256.Sum256([]byte(c.Secret)), true
 	}
-	most := s.options.IdleTimeout
+	var err error
+	o.idle, err = s.idleOf(c.IdleTimeout)
+	return o, err
+}
+
+// idleOf returns an idle timeout as origin has it.
+func (s *Server) idleOf(a wire.Amount) (time.Duration, error) {
+	idle, most := a.Duration(), s.options.IdleTimeout
 	switch {
-	case o.idle == 0 || o.idle < 0 && most < 0:
-		return o, nil
-	case o.idle >= minIdle && (most < 0 || o.idle <= most):
-		return o, nil
+	case idle == 0 || idle < 0 && most < 0:
+		return idle, nil
+	case idle >= minIdle && (most < 0 || idle <= most):
+		return idle, nil
 	}
 	allowed := "from " + minIdle.String() + " up, or \"unlimited\""
 	if most >= 0 {
 		allowed = "from " + minIdle.String() + " to " + most.String()
 	}
-	return o, invalid("idle_timeout", "idle_timeout is out of range", "allowed: "+allowed)
+	return 0, invalid("idle_timeout", "idle_timeout is out of range", "allowed: "+allowed)
 }
 
 // remove removes a sandbox and responds when nothing of it is left.

@@ -38,6 +38,11 @@ type Options struct {
 	// StallTimeout is the time without reading a command's output after which a client counts as
 	// gone. Default 5 min.
 	StallTimeout time.Duration
+	// MaxEventReaders is the most readers of events at once; further ones are Exhausted. Default 64.
+	MaxEventReaders int
+	// KeepAlive is the time without an event after which a reader of events gets a comment. Default
+	// 15 s.
+	KeepAlive time.Duration
 	// Logger receives structured logs. Default: discards.
 	Logger *slog.Logger
 }
@@ -47,6 +52,8 @@ func (o Options) withDefaults() Options {
 	setDefault(&o.PreviewDomain, "localhost")
 	setDefault(&o.MaxConnections, 1024)
 	setDefault(&o.StallTimeout, 5*time.Minute)
+	setDefault(&o.MaxEventReaders, 64)
+	setDefault(&o.KeepAlive, 15*time.Second)
 	setDefault(&o.Logger, slog.New(slog.DiscardHandler))
 	return o
 }
@@ -75,6 +82,7 @@ type Server struct {
 	mu      sync.Mutex
 	closing bool // also guards Add of the groups
 	entries map[sandbar.ID]*entry
+	readers int // of events
 	// resuming are the origins of sandboxes whose resumption is in progress: another request can find
 	// such a sandbox first.
 	resuming map[sandbar.ID]origin
@@ -112,6 +120,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case document:
 		serveDocument(w, r)
 		return
+	case happenings:
+		s.serveEvents(w, r)
+		return
 	}
 	if t.key == "" {
 		fail(w, &sandbar.Error{Code: sandbar.Invalid, Field: routingKey, Message: "the request names no sandbox",
@@ -143,16 +154,23 @@ func (s *Server) serveEntry(w http.ResponseWriter, r *http.Request, t target, e 
 		e.servePreviews(w, r, t.rest)
 		return
 	}
-	if t.kind != executor && t.kind != web && t.kind != contexts && r.Method != http.MethodGet {
-		allow := http.MethodGet
-		if t.kind == single {
-			allow = "DELETE, GET"
-		}
+	allow := http.MethodGet
+	switch t.kind {
+	case single:
+		allow = "DELETE, GET"
+	case renew:
+		allow = http.MethodPost
+	}
+	if t.kind != executor && t.kind != web && t.kind != contexts && !strings.Contains(allow, r.Method) {
 		notAllowed(w, r, allow)
 		return
 	}
-	if t.kind == single { // looking at a sandbox does not count as use
+	switch t.kind { // looking at a sandbox does not count as use
+	case single:
 		answer(w, http.StatusOK, e.describe())
+		return
+	case metrics:
+		e.serveMetrics(w, r)
 		return
 	}
 	leave, err := e.enter()
@@ -166,6 +184,8 @@ func (s *Server) serveEntry(w http.ResponseWriter, r *http.Request, t target, e 
 		e.serveDir(w, r)
 	case watch:
 		e.serveWatch(w, r)
+	case renew:
+		e.serveRenew(w, r)
 	case contexts:
 		e.serveContexts(w, r, t.rest)
 	case command:
@@ -207,10 +227,10 @@ func (s *Server) begin(parent context.Context, t target) (ctx context.Context, e
 }
 
 // endless reports whether a request has no end of its own, so that Shutdown need not wait for it: a
-// connection to a port, a watch of files, a preview, and following a process's log, which lasts as
+// connection to a port, a watch of files, a reader of events, a preview, and following a process's log, which lasts as
 // long as the sandbox.
 func endless(t target) bool {
-	return t.kind == port || t.kind == watch || t.kind == preview || t.kind == web || t.kind == executor && strings.HasSuffix(t.rest, "_logs_streaming")
+	return t.kind == happenings || t.kind == port || t.kind == watch || t.kind == preview || t.kind == web || t.kind == executor && strings.HasSuffix(t.rest, "_logs_streaming")
 }
 
 // Shutdown ends the server gracefully. It refuses new requests; commands and transfers in progress

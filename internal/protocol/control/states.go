@@ -220,7 +220,7 @@ func (s *Server) fork(w http.ResponseWriter, r *http.Request, key string, n int)
 	all := wire.List{Sandboxes: []wire.Sandbox{}}
 	for _, c := range copies {
 		var entry *entry
-		if entry, err = s.adopt(c, e.origin); err != nil {
+		if entry, err = s.adopt(c, e.kept()); err != nil {
 			break
 		}
 		all.Sandboxes = append(all.Sandboxes, entry.describe())

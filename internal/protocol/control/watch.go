@@ -55,15 +55,12 @@ func (e *entry) serveWatch(w http.ResponseWriter, r *http.Request) {
 
 // startWatch begins the watch that a request asks for.
 func (e *entry) startWatch(r *http.Request) (sandbar.FileWatch, error) {
-	q := r.URL.Query()
-	for name, values := range q {
-		if name != "path" && name != "recursive" || len(values) > 1 {
-			return nil, invalid(name, "query parameter "+sandbar.Quote(name, 40)+" is not known or given twice", "known are path and recursive")
-		}
+	q, err := query(r, []string{"path", "recursive"})
+	if err != nil {
+		return nil, err
 	}
 	recursive := false
 	if q.Has("recursive") {
-		var err error
 		if recursive, err = strconv.ParseBool(q.Get("recursive")); err != nil {
 			return nil, invalid("recursive", "recursive is "+sandbar.Quote(q.Get("recursive"), 40), "allowed: true and false")
 		}

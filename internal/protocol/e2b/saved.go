@@ -352,6 +352,9 @@ func (e *entry) expire() {
 	s := e.server
 	s.options.Logger.Info("sandbox reached its timeout", "sandbox", e.id)
 	if !e.AutoPause {
+		if sandbox, err := s.engine.Get(e.id); err == nil {
+			sandbox.End(engine.EndedLifetime)
+		}
 		s.engine.Stop(context.Background(), e.id)
 		return
 	}

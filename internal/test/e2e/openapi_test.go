@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -20,7 +21,7 @@ import (
 )
 
 // replayed are all operations of the control API in an order in which each can succeed.
-var replayed = []string{"createSandbox", "listSandboxes", "getSandbox", "executorHealth", "runCommand", "streamCommand", "startProcess", "listProcesses",
+var replayed = []string{"createSandbox", "followEvents", "listSandboxes", "getSandbox", "measureSandbox", "renewSandbox", "executorHealth", "runCommand", "streamCommand", "startProcess", "listProcesses",
 	"followProcess", "killProcess", "uploadFile", "statFile", "downloadFile", "writeFile", "readFile", "listNames", "deleteFile", "makeDirectory",
 	"listDirectory", "watchFiles", "deleteDirectory", "bindPort", "unbindPort", "createPreview", "listPreviews", "deletePreview", "createContext",
 	"listContexts", "runCell", "interruptContext", "restartContext", "deleteContext", "execCommand", "connectPort", "forkSandbox", "pauseSandbox",
@@ -202,6 +203,9 @@ func (r *replay) playOne(o apiOperation, name string, value any) {
 	switch {
 	case resp.StatusCode == http.StatusSwitchingProtocols:
 		return
+	case o.OperationID == "followEvents":
+		r.checkEvent(resp)
+		return
 	case o.OperationID == "watchFiles":
 		r.send("PUT", "http://"+r.d.addr+"/v1/sandboxes/"+r.values["id"]+"/executor/files?path=seen", strings.NewReader("x")).Body.Close()
 		line := make([]byte, 4096)
@@ -219,6 +223,30 @@ func (r *replay) playOne(o apiOperation, name string, value any) {
 	}
 	r.check(o, answer.Content, resp, string(text))
 	r.keep(o, text)
+}
+
+// checkEvent compares the first event of a stream with the document.
+func (r *replay) checkEvent(resp *http.Response) {
+	r.t.Helper()
+	s, err := r.schemas.Compile("openapi.json#/components/schemas/Notification")
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for in := bufio.NewScanner(resp.Body); in.Scan(); {
+		data, ok := strings.CutPrefix(in.Text(), "data: ")
+		if !ok {
+			continue
+		}
+		v, err := jsonschema.UnmarshalJSON(strings.NewReader(data))
+		if err == nil {
+			err = s.Validate(v)
+		}
+		if err != nil {
+			r.t.Errorf("%s: %v", data, err)
+		}
+		return
+	}
+	r.t.Error("the stream has no event")
 }
 
 // refuse sends an operation to a sandbox that does not exist. The answer is an error as the

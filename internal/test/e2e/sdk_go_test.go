@@ -156,6 +156,16 @@ func (g *goClient) call(name string, args []any) (any, error) {
 	case "connect":
 		_, err := g.c.Get(g.ctx, text(0))
 		return nil, err
+	case "events":
+		return g.happenings(number(0))
+	case "renew":
+		s, err := g.c.Renew(g.ctx, g.id, time.Duration(number(0))*time.Second)
+		return s.IdleTimeout, err
+	case "metrics":
+		m, err := g.c.Metrics(g.ctx, g.id)
+		return m.Memory > 0 && m.Processes > 0 && m.CPUTimeMS > 0, err
+	case "search":
+		return g.search(args[0], text(1))
 	case "fork":
 		if _, _, _, err := g.exec(g.id, wire.Exec{}, text(0), nil); err != nil {
 			return nil, err
@@ -165,6 +175,69 @@ func (g *goClient) call(name string, args []any) (any, error) {
 		return g.inCopy(text(0), true)
 	}
 	return nil, errors.New("an unknown call")
+}
+
+// happenings makes a sandbox, runs programs in it, and returns the facts of its events.
+func (g *goClient) happenings(count int) (any, error) {
+	made, err := g.c.Create(g.ctx, wire.Create{})
+	if err != nil {
+		return nil, err
+	}
+	id := string(made.ID)
+	for code := range count {
+		if _, _, _, err := g.exec(id, wire.Exec{}, fmt.Sprintf("exit %d", code), nil); err != nil {
+			return nil, err
+		}
+	}
+	if err := g.c.Stop(g.ctx, id); err != nil {
+		return nil, err
+	}
+	q := client.EventQuery{Sandboxes: []string{id}, Types: []string{"sandbox", "program.ended"}, After: client.Oldest}
+	if count < 0 {
+		q.Types = []string{"none"}
+	}
+	var seen []any
+	err = g.c.Events(g.ctx, q, func(n wire.Notification) error {
+		switch n.Type {
+		case "sandbox.created":
+			seen = append(seen, n.Type)
+		case "program.ended":
+			seen = append(seen, n.ExitCode)
+		case "sandbox.ended":
+			seen = append(seen, n.Reason)
+			return io.EOF
+		}
+		return nil
+	})
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return seen, err
+}
+
+// search makes a sandbox with labels and returns the names of those found.
+func (g *goClient) search(labels any, state string) (any, error) {
+	made, err := g.c.Create(g.ctx, wire.Create{Name: "labelled", Labels: map[string]string{"kind": "conformance", "n": "1"}})
+	if err != nil {
+		return nil, err
+	}
+	s := client.Search{State: state, Labels: map[string]string{}}
+	switch l := labels.(type) {
+	case map[string]any:
+		for k, v := range l {
+			s.Labels[k], _ = v.(string)
+		}
+	case []any:
+		for _, k := range l {
+			s.HasLabels = append(s.HasLabels, fmt.Sprint(k))
+		}
+	}
+	found, err := g.c.Search(g.ctx, s)
+	names := []string{}
+	for _, f := range found {
+		names = append(names, f.Name)
+	}
+	return names, errors.Join(err, g.c.Stop(g.ctx, string(made.ID)))
 }
 
 func (g *goClient) start(command string) (any, error) {

@@ -16,7 +16,7 @@ import (
 )
 
 // sdkSteps is the number of steps of testdata/sdk/conformance.json.
-const sdkSteps = 35
+const sdkSteps = 44
 
 // The SDKs, installed from the packages that scripts/sdk.sh builds, do all steps of
 // testdata/sdk/conformance.json. Their streams continue on broken connections.
@@ -41,7 +41,7 @@ func TestSDKs(t *testing.T) {
 			if n := bytes.Count(out, []byte("ok ")) - bytes.Count(out, []byte("not ok ")); err != nil || n != sdkSteps {
 				t.Errorf("%v; %d steps are right, want %d:\n%s", err, n, sdkSteps, out)
 			}
-			if cuts := proxy.count() - before; cuts < 2 {
+			if cuts := proxy.count() - before; cuts < 4 {
 				t.Errorf("%d streams were cut", cuts)
 			}
 		}
@@ -52,7 +52,7 @@ func TestSDKs(t *testing.T) {
 	t.Run("go", func(t *testing.T) {
 		before := proxy.count()
 		runGoClient(t, "http://"+proxy.addr)
-		if cuts := proxy.count() - before; cuts < 2 {
+		if cuts := proxy.count() - before; cuts < 4 {
 			t.Errorf("%d streams were cut", cuts)
 		}
 	})
@@ -93,14 +93,14 @@ func buildSDKs(t *testing.T, dir string) {
 	}
 }
 
-// cutter is a proxy that cuts connections with a process's log after a part of it.
+// cutter is a proxy that cuts connections with a process's log, or with events, after a part of it.
 type cutter struct {
 	addr string
 	mu   sync.Mutex
 	cuts int
 }
 
-// cutAfter is the number of bytes of a log's response before the cut.
+// cutAfter is the number of bytes of such a response before the cut.
 const cutAfter = 1500
 
 func newCutter(t *testing.T, to string) *cutter {
@@ -138,7 +138,7 @@ func (c *cutter) count() int {
 // join copies in both directions. It passes on the end of each, as a connection without a proxy
 // does: a side that is cut off while it sends would lose what it has not read.
 func (c *cutter) join(outside, inside net.Conn) {
-	var log atomic.Bool // the last request is for a log
+	var log atomic.Bool // the last request is for a log or for events
 	cut := func() { outside.Close(); inside.Close() }
 	defer cut()
 	var ways sync.WaitGroup
@@ -147,7 +147,7 @@ func (c *cutter) join(outside, inside net.Conn) {
 		buf := make([]byte, 64<<10)
 		for {
 			n, err := outside.Read(buf)
-			log.Store(bytes.Contains(buf[:n], []byte("process_logs_streaming")))
+			log.Store(bytes.Contains(buf[:n], []byte("process_logs_streaming")) || bytes.Contains(buf[:n], []byte("/v1/events")))
 			if _, werr := inside.Write(buf[:n]); err != nil || werr != nil {
 				return
 			}

@@ -12,7 +12,7 @@ import httpx
 
 from ._errors import CommandError, NotFoundError, SandbarError, UnavailableError, error_of, error_of_body, unreachable
 from ._local import Daemon
-from ._models import CommandResult, Entry, Execution, FileEvent, Output, Preview
+from ._models import CommandResult, Entry, Event, Execution, FileEvent, Metrics, Output, Preview
 from ._net_async import Connection, Lock, in_thread, sleep
 
 _S = TypeVar("_S", bound="AsyncSandbox")
@@ -33,22 +33,22 @@ class _Api:
 
     async def request(self, method: str, path: str, **options: Any) -> httpx.Response:
         try:
-            response = await self.http.request(method, self.url + "/v1/sandboxes" + path, **options)
+            response = await self.http.request(method, self.url + "/v1" + path, **options)
         except httpx.TransportError as e:
             raise unreachable(self.url, e) from e
         if response.status_code >= 300:
             raise error_of_body(response.status_code, response.content)
         return response
 
-    async def json(self, method: str, path: str, body: Any = None, params: Optional[Mapping[str, str]] = None) -> Any:
+    async def json(self, method: str, path: str, body: Any = None, params: Optional[Mapping[str, Any]] = None) -> Any:
         response = await self.request(method, path, json=body, params=params)
         return response.json() if response.content else None
 
-    async def lines(self, method: str, path: str, body: Any = None, params: Optional[Mapping[str, str]] = None,
+    async def lines(self, method: str, path: str, body: Any = None, params: Optional[Mapping[str, Any]] = None,
                     headers: Optional[Mapping[str, str]] = None) -> AsyncIterator[str]:
         """Stream the lines of a response."""
         try:
-            async with self.http.stream(method, self.url + "/v1/sandboxes" + path, json=body, params=params, headers=headers) as response:
+            async with self.http.stream(method, self.url + "/v1" + path, json=body, params=params, headers=headers) as response:
                 if response.status_code >= 300:
                     raise error_of_body(response.status_code, await response.aread())
                 # Not aiter_lines: it also splits at U+2028 and other characters.
@@ -59,6 +59,34 @@ class _Api:
                         yield line.decode("utf-8", "replace")
         except httpx.TransportError as e:
             raise unreachable(self.url, e) from e
+
+    async def events(self, path: str, params: Mapping[str, Any], last: str = "") -> AsyncIterator[Tuple[str, str, str]]:
+        """Stream the name, id and data of server-sent events. A broken connection is opened again, after the last event."""
+        failures = 0
+        while True:
+            try:
+                name = data = seen = ""
+                async for line in self.lines("GET", path, params=params, headers={"Last-Event-ID": last} if last else None):
+                    field, _, value = line.partition(": ")
+                    if field == "event":
+                        name = value
+                    elif field == "id":
+                        seen = value
+                    elif field == "data":
+                        data += value
+                    elif line == "":
+                        last = seen or last
+                        if name or seen:
+                            failures = 0
+                        if name:
+                            yield name, seen, data
+                        name = data = seen = ""
+                raise UnavailableError("the stream broke")
+            except UnavailableError:
+                failures += 1
+                if failures > _RETRIES:
+                    raise
+                await sleep(min(0.05 * 2**failures, 5))
 
     async def release(self) -> None:
         """Close everything after the last sandbox."""
@@ -96,7 +124,7 @@ class AsyncSandbox:
         #: The description of the sandbox at the last request: name, labels, limits, state and others.
         self.info = info
         self.id: str = info["id"]
-        self._path = "/" + quote(self.id, safe="")
+        self._path = "/sandboxes/" + quote(self.id, safe="")
         self.commands = AsyncCommands(self)
         self.files = AsyncFiles(self)
         self.contexts = AsyncContexts(self)
@@ -125,7 +153,7 @@ class AsyncSandbox:
     @classmethod
     async def _make(cls: Type[_S], api: _Api, options: Mapping[str, Any]) -> _S:
         try:
-            return cls(api, await api.json("POST", "", options))
+            return cls(api, await api.json("POST", "/sandboxes", options))
         except BaseException:
             await api.release()
             raise
@@ -138,22 +166,33 @@ class AsyncSandbox:
         """
         api = _Api(url, token)
         try:
-            return cls(api, await api.json("GET", "/" + quote(id, safe="")))
+            return cls(api, await api.json("GET", "/sandboxes/" + quote(id, safe="")))
         except BaseException:
             await api.release()
             raise
 
     @classmethod
-    async def list(cls, url: Optional[str] = None, token: Optional[str] = None) -> List[Dict[str, Any]]:
-        """Describe all sandboxes, oldest first.
+    async def list(cls, url: Optional[str] = None, token: Optional[str] = None, labels: Union[Mapping[str, str], Sequence[str], None] = None,
+                   state: str = "", driver: str = "", name: str = "") -> List[Dict[str, Any]]:
+        """Describe the sandboxes that meet all conditions, oldest first.
 
-        >>> [s["name"] for s in await AsyncSandbox.list()]
+        ``labels`` are labels with their values, or names of labels with any value.
+
+        >>> [s["name"] for s in await AsyncSandbox.list(labels={"owner": "me"}, state="running")]
         ['worker']
         """
+        wanted = [f"{k}={v}" for k, v in labels.items()] if isinstance(labels, Mapping) else [*(labels or [])]
+        given = {"state": state, "driver": driver, "name": name}
+        params: Dict[str, Any] = {"label": wanted, "limit": "1000", **{k: v for k, v in given.items() if v}}
         api = _Api(url, token)
+        found: List[Dict[str, Any]] = []
         try:
-            found: List[Dict[str, Any]] = (await api.json("GET", ""))["sandboxes"]
-            return found
+            while True:
+                page = await api.json("GET", "/sandboxes", params=params)
+                found += page["sandboxes"]
+                if not page.get("next") or not page["sandboxes"]:
+                    return found
+                params["after"] = page["next"]
         finally:
             await api.release()
 
@@ -210,6 +249,23 @@ class AsyncSandbox:
         """
         await self._api.request("DELETE", f"{self._path}/previews/{port}")
 
+    async def renew(self, idle_timeout: Optional[float] = None) -> None:
+        """Count as a use of the sandbox. ``idle_timeout``, in seconds, replaces that of the sandbox.
+
+        ``info["expires_at"]`` is the end of the operator's max_lifetime, which nothing extends.
+
+        >>> await box.renew(idle_timeout=300)
+        """
+        self.info = await self._api.json("POST", self._path + "/renew", {} if idle_timeout is None else {"idle_timeout": idle_timeout})
+
+    async def metrics(self) -> Metrics:
+        """Measure what the sandbox uses. This does not count as use.
+
+        >>> (await box.metrics()).memory_bytes
+        """
+        m = await self._api.json("GET", self._path + "/metrics")
+        return Metrics(m["time"], m["cpu_time_ms"], m["memory_bytes"], m["cache_bytes"], m["file_bytes"], m["processes"])
+
     async def pause(self) -> None:
         """Save the sandbox on the daemon's disk and stop it.
 
@@ -256,6 +312,28 @@ class AsyncSandbox:
         """
         request = {"args": list(args) or ["sh"], "env": dict(env or {}), "dir": dir, "stdin": True, "terminal": {"rows": rows, "cols": cols}}
         return AsyncPty(await _Frames.start(self, request))
+
+
+async def events(sandboxes: Sequence[str] = (), types: Sequence[str] = (), after: str = "", url: Optional[str] = None,
+                 token: Optional[str] = None) -> AsyncIterator[Event]:
+    """Stream what happens to sandboxes (docs/events.md), from now on or after the event with the id ``after``.
+
+    ``sandboxes`` are ids or names, ``types`` types or their first words. A broken connection is opened
+    again, without loss or repetition. An event of the type "gap" stands for events that the daemon no
+    longer keeps.
+
+    >>> async for event in events(types=["sandbox"]):
+    ...     print(event.type, event.sandbox, event.reason)
+    """
+    api = _Api(url, token)
+    params: Dict[str, Any] = {"sandbox": [*sandboxes], "type": [*types]}
+    if after:
+        params["after"] = after
+    try:
+        async for _, _, data in api.events("/events", params):
+            yield Event.of(json.loads(data))
+    finally:
+        await api.release()
 
 
 class AsyncCommands:
@@ -358,40 +436,19 @@ class AsyncProcess:
 
         >>> [line.text async for line in process.output(follow=False)]
         """
-        api, path = self._commands._api, self._commands._path + "/process_logs_streaming"
         params = {"id": self.id, "follow": "true" if follow else "false"}
-        last, failures, lost = "", 0, 0
-        while True:
-            try:
-                name = data = seen = ""
-                async for line in api.lines("GET", path, params=params, headers={"Last-Event-ID": last} if last else None):
-                    field, _, value = line.partition(": ")
-                    if field == "event":
-                        name = value
-                    elif field == "id":
-                        seen = value
-                    elif field == "data":
-                        data += value
-                    elif line == "" and name:
-                        failures = 0
-                        if name == "complete":
-                            return
-                        if name == "error":
-                            raise NotFoundError(json.loads(data)["error"])
-                        event = json.loads(data)
-                        last = seen or last
-                        if name == "gap":
-                            lost += event["lost"]
-                        elif name == "log":
-                            yield Output(event["stream"], event["data"], lost)
-                            lost = 0
-                        name = data = seen = ""
-                raise UnavailableError("the stream broke")
-            except UnavailableError:
-                failures += 1
-                if failures > _RETRIES:
-                    raise
-                await sleep(min(0.05 * 2**failures, 5))
+        lost = 0
+        async for name, _, data in self._commands._api.events(self._commands._path + "/process_logs_streaming", params):
+            if name == "complete":
+                return
+            event = json.loads(data)
+            if name == "error":
+                raise NotFoundError(event["error"])
+            if name == "gap":
+                lost += event["lost"]
+            elif name == "log":
+                yield Output(event["stream"], event["data"], lost)
+                lost = 0
 
     async def wait(self) -> int:
         """Wait for the end and return the exit code; -1 without one.
@@ -616,7 +673,7 @@ class _Frames:
             raise unreachable(api.url, e) from e
         frames = cls(connection)
         try:
-            head = (f"GET /v1/sandboxes{sandbox._path}/exec HTTP/1.1\r\nHost: {u.netloc}\r\nAuthorization: Bearer {api.token}\r\n"
+            head = (f"GET /v1{sandbox._path}/exec HTTP/1.1\r\nHost: {u.netloc}\r\nAuthorization: Bearer {api.token}\r\n"
                     "Connection: Upgrade\r\nUpgrade: sandbar-exec\r\n\r\n")
             await connection.write(head.encode())
             answer = (await connection.read_head()).decode("latin-1")

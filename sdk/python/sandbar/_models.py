@@ -56,6 +56,46 @@ class Preview:
 
 
 @dataclass(frozen=True)
+class Metrics:
+    """What a sandbox uses at one moment. A number that the driver or the host does not count is 0."""
+
+    time: str
+    cpu_time_ms: float
+    memory_bytes: int
+    cache_bytes: int
+    file_bytes: int
+    processes: int
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that happened to a sandbox. ``missed`` of a "gap" is None if the number is unknown."""
+
+    id: str
+    type: str
+    time: str
+    sandbox: str = ""
+    client: str = ""
+    source: str = ""
+    reason: str = ""
+    program: str = ""
+    context: str = ""
+    outcome: str = ""
+    exit_code: Optional[int] = None
+    signal: Optional[int] = None
+    failed: bool = False
+    action: str = ""
+    code: str = ""
+    missed: Optional[int] = None
+
+    @classmethod
+    def of(cls, data: Mapping[str, Any]) -> "Event":
+        """Make an event of its JSON. Members that this version does not have are ignored."""
+        known = {k: v for k, v in data.items() if k in cls.__dataclass_fields__}
+        return cls(**known, source=data.get("from", ""))
+
+
+@dataclass(frozen=True)
 class CellError:
     """An error that a cell has raised."""
 

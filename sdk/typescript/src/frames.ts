@@ -26,7 +26,7 @@ export class Frames {
   static async start(place: Place, request: object): Promise<Frames> {
     const { request: open } = place.url.startsWith("https:") ? await import("node:https") : await import("node:http");
     const [socket, head] = await new Promise<[Socket, Buffer]>((resolve, reject) => {
-      const r = open(`${place.url}/v1/sandboxes${place.path}/exec`, {
+      const r = open(`${place.url}/v1${place.path}/exec`, {
         headers: { Authorization: `Bearer ${place.token}`, Connection: "Upgrade", Upgrade: "sandbar-exec" },
       });
       r.once("upgrade", (_, s, h) => resolve([s as Socket, h]));

@@ -22,6 +22,9 @@ export interface Options {
 /** The description of a sandbox. */
 export interface Info { id: string; name: string; state: "running" | "paused"; driver: string; labels: Record<string, string>; [field: string]: unknown }
 
+/** Conditions for sandboxes. `labels` are labels with their values, or names of labels with any value. */
+export interface Search { labels?: Record<string, string> | string[]; state?: "running" | "paused"; driver?: string; name?: string }
+
 /** The end of a command. `exitCode` is -1 without one, and `error` then says why. */
 export interface CommandResult { stdout: string; stderr: string; exitCode: number; error: string; truncated: boolean }
 
@@ -33,6 +36,9 @@ export interface Entry { name: string; type: "file" | "directory" | "link" | "ot
 
 /** A change of a file. */
 export interface FileEvent { op: "create" | "write" | "remove" | "rename" | "chmod" | "lost"; path: string }
+
+/** What a sandbox uses at one moment. A number that the driver or the host does not count is 0. */
+export interface Metrics { time: string; cpu_time_ms: number; memory_bytes: number; cache_bytes: number; file_bytes: number; processes: number }
 
 /** A port with a URL of its own. */
 export interface Preview { port: number; public: boolean; url: string }
@@ -55,7 +61,7 @@ export interface CommandOptions extends Call { env?: Record<string, string>; cwd
 /** Options of a cell. `timeout` is in seconds. */
 export interface CellOptions extends Call { env?: Record<string, string>; timeout?: number }
 
-type Init = RequestInit & { query?: Record<string, string> };
+type Init = RequestInit & { query?: Record<string, string> | URLSearchParams };
 
 const environment: Record<string, string | undefined> = typeof process === "undefined" ? {} : process.env;
 
@@ -89,7 +95,7 @@ class Api {
     const headers = { ...(init.headers as Record<string, string>), Authorization: `Bearer ${this.token}` };
     let response: Response;
     try {
-      response = await fetch(`${this.url}/v1/sandboxes${path}${query ? "?" + new URLSearchParams(query).toString() : ""}`, { ...rest, method, headers });
+      response = await fetch(`${this.url}/v1${path}${query ? "?" + new URLSearchParams(query).toString() : ""}`, { ...rest, method, headers });
     } catch (e) {
       if (init.signal?.aborted) throw e;
       throw unreachable(this.url, e);
@@ -126,6 +132,34 @@ class Api {
     }
   }
 
+  /** The names and data of server-sent events. A broken connection is opened again, after the last event. */
+  async *events(path: string, init: Init): AsyncGenerator<[string, string]> {
+    const { signal } = init;
+    let last = "", failures = 0;
+    for (;;) {
+      try {
+        let name = "", data = "", id = "";
+        for await (const line of this.lines("GET", path, { ...init, headers: last ? { "Last-Event-ID": last } : {} })) {
+          const at = line.indexOf(": ");
+          const field = line.slice(0, at), value = line.slice(at + 2);
+          if (field === "event") name = value;
+          else if (field === "id") id = value;
+          else if (field === "data") data += value;
+          else if (line === "") {
+            last = id || last;
+            if (name || id) failures = 0;
+            if (name) yield [name, data];
+            name = data = id = "";
+          }
+        }
+        throw new SandbarError("unavailable", "the stream broke");
+      } catch (e) {
+        if (!(e instanceof SandbarError && e.code === "unavailable") || ++failures > retries) throw e;
+        await pause(Math.min(50 * 2 ** failures, 5000), signal ?? undefined);
+      }
+    }
+  }
+
   async release(): Promise<void> {
     if (--this.users <= 0) await this.daemon?.close();
   }
@@ -155,7 +189,7 @@ export class Sandbox {
     this.contexts = new Contexts(api, this.path);
   }
 
-  private get path(): string { return "/" + encodeURIComponent(this.id); }
+  private get path(): string { return "/sandboxes/" + encodeURIComponent(this.id); }
 
   /** Create a sandbox. @example const box = await Sandbox.create({ name: "worker" }) */
   static async create(options: Options = {}, at: Connection = {}): Promise<Sandbox> {
@@ -175,7 +209,7 @@ export class Sandbox {
 
   private static async make(api: Api, options: Options): Promise<Sandbox> {
     try {
-      return new Sandbox(api, await api.json<Info>("POST", "", options));
+      return new Sandbox(api, await api.json<Info>("POST", "/sandboxes", options));
     } catch (e) {
       await api.release();
       throw e;
@@ -185,12 +219,27 @@ export class Sandbox {
   /** Return an existing sandbox, by its id or name. @example const box = await Sandbox.connect("worker") */
   static async connect(id: string, at: Connection = {}): Promise<Sandbox> {
     const api = new Api(at);
-    return new Sandbox(api, await api.json<Info>("GET", "/" + encodeURIComponent(id)));
+    return new Sandbox(api, await api.json<Info>("GET", "/sandboxes/" + encodeURIComponent(id)));
   }
 
-  /** Describe all sandboxes, oldest first. @example (await Sandbox.list()).map((s) => s.name) */
-  static async list(at: Connection = {}): Promise<Info[]> {
-    return (await new Api(at).json<{ sandboxes: Info[] }>("GET", "")).sandboxes;
+  /**
+   * Describe the sandboxes that meet all conditions, oldest first.
+   *
+   * @example (await Sandbox.list({ labels: { owner: "me" } })).map((s) => s.name)
+   */
+  static async list(search: Search & Connection = {}): Promise<Info[]> {
+    const { url, token, labels = {}, ...rest } = search;
+    const query = new URLSearchParams({ limit: "1000" });
+    for (const [name, value] of Object.entries(rest)) if (value) query.set(name, value);
+    for (const l of Array.isArray(labels) ? labels : Object.entries(labels).map(([k, v]) => `${k}=${v}`)) query.append("label", l);
+    const api = new Api({ url, token });
+    const found: Info[] = [];
+    for (;;) {
+      const page = await api.json<{ sandboxes: Info[]; next?: string }>("GET", "/sandboxes", undefined, { query });
+      found.push(...page.sandboxes);
+      if (!page.next || page.sandboxes.length === 0) return found;
+      query.set("after", page.next);
+    }
   }
 
   /** Remove the sandbox. It resolves when nothing of it is left. @example await box.stop() */
@@ -238,6 +287,19 @@ export class Sandbox {
   /** Make the URL of a port invalid. @example await box.unexpose(8000) */
   async unexpose(port: number): Promise<void> { await this.api.request("DELETE", `${this.path}/previews/${port}`); }
 
+  /**
+   * Count as a use of the sandbox. `idleTimeout`, in seconds, replaces that of the sandbox. Nothing
+   * extends the operator's max_lifetime, which ends at `info.expires_at`.
+   *
+   * @example await box.renew({ idleTimeout: 300 })
+   */
+  async renew(options: { idleTimeout?: number } = {}): Promise<void> {
+    this.info = await this.api.json<Info>("POST", this.path + "/renew", { idle_timeout: options.idleTimeout });
+  }
+
+  /** Measure what the sandbox uses. This does not count as use. @example (await box.metrics()).memory_bytes */
+  async metrics(): Promise<Metrics> { return this.api.json("GET", this.path + "/metrics"); }
+
   /** Save the sandbox on the daemon's disk and stop it. @example await box.pause() */
   async pause(): Promise<void> {
     this.info = await this.api.json<Info>("POST", this.path + "/pause");
@@ -274,6 +336,29 @@ export class Sandbox {
     const place = { url: this.api.url, token: this.api.token, path: this.path };
     return new Pty(await Frames.start(place, { args, env, dir, stdin: true, terminal: { rows, cols } }));
   }
+}
+
+/** Something that happened to a sandbox. `missed` of a "gap" is absent if the number is unknown. */
+export interface SandboxEvent {
+  id: string; type: string; time: string; sandbox?: string; client?: string; from?: string; reason?: "stopped" | "idle" | "lifetime" | "died" | "shutdown";
+  program?: string; context?: string; outcome?: string; exit_code?: number; signal?: number; failed?: boolean; action?: string; code?: string; missed?: number;
+}
+
+/**
+ * Stream what happens to sandboxes (docs/events.md), from now on or after the event with the id
+ * `after`. `sandboxes` are ids or names, `types` types or their first words. A broken connection is
+ * opened again, without loss or repetition. An event of the type "gap" stands for events that the
+ * daemon no longer keeps.
+ *
+ * @example for await (const e of events({ types: ["sandbox"] })) console.log(e.type, e.sandbox, e.reason)
+ */
+export async function* events(options: Call & Connection & { sandboxes?: string[]; types?: string[]; after?: string } = {}): AsyncGenerator<SandboxEvent> {
+  const { sandboxes = [], types = [], after, signal, ...at } = options;
+  const query = new URLSearchParams();
+  for (const s of sandboxes) query.append("sandbox", s);
+  for (const t of types) query.append("type", t);
+  if (after) query.set("after", after);
+  for await (const [, data] of new Api(at).events("/events", { signal, query })) yield JSON.parse(data) as SandboxEvent;
 }
 
 /** A background process, as the daemon describes it. */
@@ -347,35 +432,15 @@ export class Process {
    */
   async *output(options: Call & { follow?: boolean } = {}): AsyncGenerator<Output> {
     const { signal, follow = true } = options;
-    let last = "", failures = 0, lost = 0;
-    for (;;) {
-      try {
-        let name = "", data = "", id = "";
-        const init: Init = { signal, query: { id: this.id, follow: String(follow) }, headers: last ? { "Last-Event-ID": last } : {} };
-        for await (const line of this.api.lines("GET", this.path + "/process_logs_streaming", init)) {
-          const at = line.indexOf(": ");
-          const field = line.slice(0, at), value = line.slice(at + 2);
-          if (field === "event") name = value;
-          else if (field === "id") id = value;
-          else if (field === "data") data += value;
-          else if (line === "" && name) {
-            failures = 0;
-            if (name === "complete") return;
-            const event = JSON.parse(data) as { error?: string; lost?: number; stream: "stdout" | "stderr"; data: string };
-            if (name === "error") throw new SandbarError("not_found", event.error ?? "");
-            last = id || last;
-            if (name === "gap") lost += event.lost ?? 0;
-            else if (name === "log") {
-              yield { stream: event.stream, text: event.data, lost };
-              lost = 0;
-            }
-            name = data = id = "";
-          }
-        }
-        throw new SandbarError("unavailable", "the stream broke");
-      } catch (e) {
-        if (!(e instanceof SandbarError && e.code === "unavailable") || ++failures > retries) throw e;
-        await pause(Math.min(50 * 2 ** failures, 5000), signal);
+    let lost = 0;
+    for await (const [name, data] of this.api.events(this.path + "/process_logs_streaming", { signal, query: { id: this.id, follow: String(follow) } })) {
+      if (name === "complete") return;
+      const event = JSON.parse(data) as { error?: string; lost?: number; stream: "stdout" | "stderr"; data: string };
+      if (name === "error") throw new SandbarError("not_found", event.error ?? "");
+      if (name === "gap") lost += event.lost ?? 0;
+      else if (name === "log") {
+        yield { stream: event.stream, text: event.data, lost };
+        lost = 0;
       }
     }
   }

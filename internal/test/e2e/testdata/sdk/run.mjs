@@ -2,7 +2,7 @@
 
 import { isDeepStrictEqual } from "node:util";
 import { readFileSync } from "node:fs";
-import { CommandError, Sandbox, SandbarError } from "sandbar";
+import { CommandError, events, Sandbox, SandbarError } from "sandbar";
 
 const steps = JSON.parse(readFileSync(new URL(process.env.STEPS), "utf8"));
 const skip = (process.env.SKIP ?? "").split(" ");
@@ -55,6 +55,36 @@ const calls = {
   },
   expose: async (box, port) => (await box.expose(port)).url.includes(`${port}-`),
   connect: (_, name) => Sandbox.connect(name),
+  events: async (_, count) => {
+    const made = await Sandbox.create();
+    try {
+      for (let code = 0; code < count; code++) await made.commands.run(`exit ${code}`);
+    } finally {
+      await made.stop();
+    }
+    const seen = [];
+    for await (const e of events({ sandboxes: [made.id], types: count > 0 ? ["sandbox", "program.ended"] : ["none"], after: "oldest" })) {
+      seen.push({ "sandbox.created": e.type, "program.ended": e.exit_code, "sandbox.ended": e.reason }[e.type]);
+      if (e.type === "sandbox.ended") break;
+    }
+    return seen;
+  },
+  renew: async (box, idleTimeout) => {
+    await box.renew({ idleTimeout });
+    return box.info.idle_timeout;
+  },
+  metrics: async (box) => {
+    const m = await box.metrics();
+    return m.memory_bytes > 0 && m.processes > 0 && m.cpu_time_ms > 0;
+  },
+  search: async (_, labels, state) => {
+    const made = await Sandbox.create({ name: "labelled", labels: { kind: "conformance", n: "1" } });
+    try {
+      return (await Sandbox.list({ labels, state })).map((s) => s.name);
+    } finally {
+      await made.stop();
+    }
+  },
   fork: async (box, before, cmd) => {
     await box.commands.run(before, { check: true });
     return inCopy((await box.fork())[0], cmd);

@@ -6,7 +6,7 @@ import os
 import pathlib
 import sys
 
-from sandbar import AsyncSandbox, CommandError, Sandbox, SandbarError
+from sandbar import AsyncSandbox, CommandError, Sandbox, SandbarError, async_events, events
 
 STEPS = json.loads(pathlib.Path(__file__).with_name("conformance.json").read_text())
 
@@ -75,6 +75,32 @@ async def call(box, name, *args):
         return f"{args[0]}-" in (await value(box.expose(*args))).url
     if name == "connect":
         return await value(type(box).connect(*args))
+    if name == "events":
+        made = await value(type(box).create())
+        try:
+            for code in range(args[0]):
+                await value(made.commands.run(f"exit {code}"))
+        finally:
+            await value(made.stop())
+        stream = (async_events if isinstance(box, AsyncSandbox) else events)([made.id], ["sandbox", "program.ended"] if args[0] > 0 else ["none"], after="oldest")
+        seen = []
+        while not seen or not isinstance(seen[-1], str) or seen[-1] == "sandbox.created":
+            e = await stream.__anext__() if hasattr(stream, "__anext__") else next(stream)
+            seen.append({"sandbox.created": e.type, "program.ended": e.exit_code, "sandbox.ended": e.reason}[e.type])
+        await value(stream.aclose() if hasattr(stream, "aclose") else stream.close())
+        return seen
+    if name == "renew":
+        await value(box.renew(args[0]))
+        return box.info["idle_timeout"]
+    if name == "metrics":
+        m = await value(box.metrics())
+        return m.memory_bytes > 0 and m.processes > 0 and m.cpu_time_ms > 0
+    if name == "search":
+        made = await value(type(box).create(name="labelled", labels={"kind": "conformance", "n": "1"}))
+        try:
+            return [s["name"] for s in await value(type(box).list(labels=args[0], state=args[1]))]
+        finally:
+            await value(made.stop())
     if name == "fork":
         await value(box.commands.run(args[0], check=True))
         copy = (await value(box.fork()))[0]
