@@ -235,6 +235,10 @@ func (s *Sandbox) pausedError(r sandbar.Result, err error) (sandbar.Result, erro
 	return sandbar.Result{}, told
 }
 
+// SetPausedNote replaces Paused.Note of a paused sandbox. When it returns nil, the note is on disk.
+// NotFound: no sandbox with this id is paused. Conflict: it is being resumed or removed.
+func (e *Engine) SetPausedNote(id sandbar.ID, note []byte) error { return e.paused.setNote(id, note) }
+
 // Paused returns the paused sandboxes, oldest first.
 func (e *Engine) Paused() []Paused { return e.paused.list() }
 
