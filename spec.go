@@ -1,6 +1,7 @@
 package sandbar
 
 import (
+	"net/netip"
 	"strconv"
 	"strings"
 	"time"
@@ -28,6 +29,9 @@ type Spec struct {
 	Env map[string]string
 	// Network selects the sandbox's network. Default: NetworkNone.
 	Network Network
+	// Egress denies destinations of NetworkOutbound, besides those that the operator denies. Default:
+	// none. Unsupported: the driver cannot enforce it.
+	Egress *Egress
 	// Name is a label for people. It need not be unique. Sandbar only stores and lists it.
 	Name string
 	// Labels are the caller's own key-value pairs. Sandbar only stores and lists them.
@@ -69,6 +73,36 @@ const (
 	// within the operator's rules. Inbound connections are impossible.
 	NetworkOutbound Network = "outbound"
 )
+
+// Egress is what a sandbox may reach within the operator's rules: it denies Deny, except for Allow.
+// DNS queries are denied with the address of the name server, 192.0.0.1.
+type Egress struct {
+	Allow []netip.Prefix `json:"allow,omitempty"`
+	Deny  []netip.Prefix `json:"deny,omitempty"`
+}
+
+// MaxEgress is the most ranges of each list of an Egress.
+const MaxEgress = 64
+
+// Check returns Invalid if a range is malformed (10.0.0.1/8, or IPv4 in the form of IPv6), or if
+// there are too many.
+func (e *Egress) Check() error {
+	if e == nil {
+		return nil
+	}
+	for _, list := range [][]netip.Prefix{e.Allow, e.Deny} {
+		if len(list) > MaxEgress {
+			return &Error{Code: Invalid, Field: "egress", Message: "egress: " + strconv.Itoa(len(list)) + " ranges are too many; at most " + strconv.Itoa(MaxEgress) + " are possible"}
+		}
+		for _, p := range list {
+			if !p.IsValid() || p != p.Masked() || p.Addr().Is4In6() {
+				return &Error{Code: Invalid, Field: "egress", Message: "egress: " + Quote(p.String(), 60) + " is not an address range",
+					Fix: "write it as 10.1.0.0/16 or fd12:3456::/32, with nothing but zeros after the prefix"}
+			}
+		}
+	}
+	return nil
+}
 
 // Limits are the resource limits of a sandbox or an execution. Zero is the operator's default;
 // Unlimited (-1) requests no limit.

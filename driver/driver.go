@@ -125,6 +125,9 @@ type Caps struct {
 	HostPrograms bool
 	// Outbound: a Spec may request sandbar.NetworkOutbound. If false, Notes say why.
 	Outbound bool
+	// Egress: a Spec with sandbar.NetworkOutbound may have an Egress, and its sandbox is a
+	// Restricter.
+	Egress bool
 	// SavesPrograms: a state of Saver has the programs with their memory. If false, it has the files
 	// alone: programs end with the saved sandbox, and a restored one has none.
 	SavesPrograms bool
@@ -148,6 +151,13 @@ type Dialer interface {
 type Watcher interface {
 	// Dead returns a channel that is closed when no program can run in the sandbox any more.
 	Dead() <-chan struct{}
+}
+
+// Restricter is an optional interface of a Sandbox with sandbar.NetworkOutbound.
+type Restricter interface {
+	// Restrict replaces the Spec's Egress; e is valid. When it returns nil, connections to denied
+	// addresses are cut, and new ones are impossible. Unsupported: the sandbox has no network.
+	Restrict(ctx context.Context, e sandbar.Egress) error
 }
 
 // Presets is an optional interface of a Driver that has its own images for the presets of

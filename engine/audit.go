@@ -40,8 +40,9 @@ const (
 	DidResume         Verb = "sandbox.resume"
 	DidFork           Verb = "sandbox.fork" // one for each copy, whose id it has
 	DidReset          Verb = "sandbox.reset"
-	DidRun            Verb = "program.run"   // to its end
-	DidStart          Verb = "program.start" // in the background
+	DidRestrict       Verb = "sandbox.restrict" // its network
+	DidRun            Verb = "program.run"      // to its end
+	DidStart          Verb = "program.start"    // in the background
 	DidCreateContext  Verb = "context.create"
 	DidRunCell        Verb = "context.run"
 	DidRestartContext Verb = "context.restart" //

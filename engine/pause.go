@@ -197,8 +197,10 @@ func (s *Sandbox) savePaused(saver driver.Saver, space int64, place *place, susp
 			if s.closed {
 				return s.refusal()
 			}
+			spec := s.spec
+			spec.Egress = s.egress
 			err := s.e.paused.commit(tmp, pausedFile{Lived: s.lived + time.Since(s.began), Env: s.env,
-				Paused: Paused{ID: s.id, Spec: s.spec, Created: s.created, Since: time.Now(), Size: size, Note: s.note, Suspended: suspend}}, place)
+				Paused: Paused{ID: s.id, Spec: spec, Created: s.created, Since: time.Now(), Size: size, Note: s.note, Suspended: suspend}}, place)
 			s.paused = err == nil
 			return err
 		}})
@@ -234,6 +236,10 @@ func (s *Sandbox) pausedError(r sandbar.Result, err error) (sandbar.Result, erro
 	}
 	return sandbar.Result{}, told
 }
+
+// SetPausedNote replaces Paused.Note of a paused sandbox. When it returns nil, the note is on disk.
+// NotFound: no sandbox with this id is paused. Conflict: it is being resumed or removed.
+func (e *Engine) SetPausedNote(id sandbar.ID, note []byte) error { return e.paused.setNote(id, note) }
 
 // Paused returns the paused sandboxes, oldest first.
 func (e *Engine) Paused() []Paused { return e.paused.list() }
@@ -300,6 +306,8 @@ type FromPaused struct {
 	// Network replaces that of the paused sandbox. Default: the same. Unsupported for a driver whose
 	// Caps have SavesPrograms, because programs use it.
 	Network sandbar.Network
+	// Egress replaces that of the paused sandbox. Default: the same, if the network is.
+	Egress *sandbar.Egress
 }
 
 // CreateFrom makes a long-lived sandbox from the state of a paused one, which stays paused. The new
@@ -328,6 +336,13 @@ func (e *Engine) CreateFrom(ctx context.Context, id sandbar.ID, f FromPaused) (s
 		return nil, &sandbar.Error{Code: sandbar.Unsupported, Field: "network", Message: "the saved sandbox has the network \"" + string(p.Spec.Network) + "\", and its programs go on with it",
 			Fix: "ask for the same network, or for none in particular"}
 	}
+	egress := f.Egress
+	if egress == nil && network == p.Spec.Network {
+		egress = p.Spec.Egress
+	}
+	if err := b.checkEgress(network, egress); err != nil {
+		return nil, err
+	}
 	env := mergeEnv(p.Spec.Env, f.Env)
 	if err := e.checkEnv(env, nil); err != nil {
 		return nil, err
@@ -336,6 +351,7 @@ func (e *Engine) CreateFrom(ctx context.Context, id sandbar.ID, f FromPaused) (s
 		return nil, err
 	}
 	began := time.Now()
+	p.Spec.Egress = egress
 	s = e.newSandbox(sandbar.NewID(), p.Spec)
 	s.spec.Name, s.spec.Labels, s.spec.Client, s.spec.Network = "", maps.Clone(f.Labels), f.Client, network
 	if err := e.restore(ctx, s, filepath.Join(dir, pausedState), nil); err != nil {
@@ -439,7 +455,7 @@ func (e *Engine) fork(ctx context.Context, id sandbar.ID, n int) (forks []*Sandb
 		}
 	}()
 	for range n {
-		s := e.newSandbox(sandbar.NewID(), source.spec)
+		s := e.newSandbox(sandbar.NewID(), source.Info().Spec)
 		s.spec.Name, s.env = "", source.env
 		if s.ticket, err = e.takeSlot(ctx, s.spec.Client, true); err != nil {
 			return forks, err

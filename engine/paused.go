@@ -258,16 +258,10 @@ func (s *pausedStore) begin(prefix string) (tmp, state string, err error) {
 // commit completes the directory of begin, and leaves the place.
 func (s *pausedStore) commit(tmp string, f pausedFile, p *place) error {
 	f.Format = pausedFormat
-	b, err := json.MarshalIndent(f, "", "  ")
-	if err != nil {
+	if err := writePaused(filepath.Join(tmp, pausedInfo), f); err != nil {
 		return err
 	}
-	info, err := os.OpenFile(filepath.Join(tmp, pausedInfo), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = info.Write(append(b, '\n'))
-	if err := errors.Join(err, info.Sync(), info.Close(), syncDir(tmp)); err != nil {
+	if err := syncDir(tmp); err != nil {
 		return err
 	}
 	s.mu.Lock()
@@ -289,6 +283,53 @@ func (s *pausedStore) commit(tmp string, f pausedFile, p *place) error {
 	}
 	s.all[f.ID] = &pausedEntry{pausedFile: f}
 	p.end()
+	return nil
+}
+
+// writePaused writes a new file with a description.
+func writePaused(path string, f pausedFile) error {
+	b, err := json.MarshalIndent(f, "", "  ")
+	if err != nil {
+		return err
+	}
+	info, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = info.Write(append(b, '\n'))
+	return errors.Join(err, info.Sync(), info.Close())
+}
+
+// setNote replaces the note of a paused sandbox, also on disk.
+func (s *pausedStore) setNote(id sandbar.ID, note []byte) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	entry := s.all[id]
+	switch {
+	case entry == nil:
+		return noSandbox(id)
+	case entry.busy:
+		return sandbar.Errorf(sandbar.Conflict, "sandbox %s is being resumed or removed", id)
+	case entry.broken != nil:
+		return entry.broken
+	}
+	f := entry.pausedFile
+	f.Note = note
+	dir := filepath.Join(s.dir, string(id))
+	tmp := filepath.Join(dir, pausedInfo+".new")
+	os.Remove(tmp) // of a daemon that was killed
+	err := writePaused(tmp, f)
+	if err == nil {
+		err = os.Rename(tmp, filepath.Join(dir, pausedInfo))
+	}
+	if err == nil {
+		err = syncDir(dir)
+	}
+	if err != nil {
+		os.Remove(tmp)
+		return sandbar.Errorf(sandbar.Unavailable, "storing the description of a paused sandbox: %w", err)
+	}
+	entry.pausedFile = f
 	return nil
 }
 

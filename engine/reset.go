@@ -26,6 +26,43 @@ func (s *Sandbox) Reset(ctx context.Context) (err error) {
 	return err
 }
 
+// Restrict replaces Spec.Egress of a sandbox with sandbar.NetworkOutbound. When it returns nil,
+// connections to denied addresses are cut, and new ones are impossible. It lasts until the next
+// Restrict, also in copies of the sandbox and after it was paused. Unsupported: the driver cannot
+// enforce it, or the sandbox was created without a network. Invalid: a range is malformed.
+func (s *Sandbox) Restrict(ctx context.Context, to sandbar.Egress) (err error) {
+	defer func() { s.called(ctx, DidRestrict, err) }()
+	if s.spec.Network != sandbar.NetworkOutbound {
+		return &sandbar.Error{Code: sandbar.Unsupported, Field: "network", Message: "the sandbox was created without a network, so it cannot get one",
+			Fix: "create it with the network \"outbound\""}
+	}
+	b, err := s.e.backend(s.spec.Driver)
+	if err == nil {
+		err = b.checkEgress(s.spec.Network, &to)
+	}
+	if err != nil {
+		return err
+	}
+	r, ok := driver.As[driver.Restricter](s.inner)
+	if !ok {
+		return sandbar.Errorf(sandbar.Unsupported, "the driver %q cannot restrict the network of a sandbox", s.spec.Driver)
+	}
+	release, err := s.hold()
+	if err != nil {
+		return err
+	}
+	defer release()
+	s.restricting.Lock() // so that the stored one is the one in force
+	defer s.restricting.Unlock()
+	if err := r.Restrict(ctx, to); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	s.egress = &to
+	s.mu.Unlock()
+	return nil
+}
+
 // CurrentMemory returns the current memory use that counts towards Limits.Memory, in bytes.
 // Unsupported: the driver cannot measure it.
 func (s *Sandbox) CurrentMemory(ctx context.Context) (int64, error) {

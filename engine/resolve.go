@@ -53,6 +53,9 @@ func (e *Engine) resolve(s sandbar.Spec) (sandbar.Spec, error) {
 	if s.Network, err = b.network(s.Network); err != nil {
 		return s, err
 	}
+	if err := b.checkEgress(s.Network, s.Egress); err != nil {
+		return s, err
+	}
 	if err := e.checkEnv(s.Env, nil); err != nil {
 		return s, err
 	}
@@ -88,6 +91,21 @@ func (b backend) network(n sandbar.Network) (sandbar.Network, error) {
 	}
 	return n, &sandbar.Error{Code: sandbar.Invalid, Field: "network",
 		Message: "unknown network " + sandbar.Quote(string(n), 40) + "; allowed: \"none\" and \"outbound\""}
+}
+
+// checkEgress checks the Egress of a Spec with a network. Unsupported: the driver cannot enforce it.
+func (b backend) checkEgress(n sandbar.Network, to *sandbar.Egress) error {
+	switch {
+	case to == nil:
+		return nil
+	case n != sandbar.NetworkOutbound:
+		return &sandbar.Error{Code: sandbar.Invalid, Field: "egress", Message: "egress is that of the network \"outbound\", and the sandbox has the network \"" + string(n) + "\"",
+			Fix: "ask for the network \"outbound\", or leave egress out"}
+	case !b.caps.Egress:
+		return &sandbar.Error{Code: sandbar.Unsupported, Field: "egress", Message: "the driver \"" + b.caps.Name + "\" cannot restrict the network of one sandbox",
+			Fix: "use the driver native or vm"}
+	}
+	return to.Check()
 }
 
 // enforceable applies the rules of resolve to the limits that the driver does not enforce.

@@ -38,12 +38,15 @@ type Sandbox struct {
 	done   chan struct{} // closed when no program can run any more
 	gone   chan struct{} // closed when nothing is left of the sandbox
 
+	restricting sync.Mutex // one Restrict at a time
+
 	mu         sync.Mutex
 	closed     bool // the end has begun
 	pausing    bool // it is being saved; calls are refused
 	paused     bool // it has ended because it was paused
 	endReason  EndReason
-	note       []byte // see SetNote
+	note       []byte          // see SetNote
+	egress     *sandbar.Egress // Spec.Egress now; see Restrict
 	lastUsed   time.Time
 	work       int                     // number of activities; the idle timeout applies at 0
 	cancellers map[*canceller]struct{} // of running programs
@@ -118,7 +121,7 @@ func (e *Engine) createLongLived(ctx context.Context, spec sandbar.Spec) (*Sandb
 // newSandbox returns a sandbox that does not exist yet.
 func (e *Engine) newSandbox(id sandbar.ID, spec sandbar.Spec) *Sandbox {
 	now := time.Now()
-	return &Sandbox{e: e, id: id, spec: spec, created: now, began: now, lastUsed: now,
+	return &Sandbox{e: e, id: id, spec: spec, egress: spec.Egress, created: now, began: now, lastUsed: now,
 		ending: make(chan struct{}), done: make(chan struct{}), gone: make(chan struct{}),
 		cancellers: map[*canceller]struct{}{}}
 }
@@ -459,6 +462,7 @@ func (s *Sandbox) Info() Info {
 		used = time.Now()
 	}
 	spec := s.spec
+	spec.Egress = s.egress
 	spec.Env, spec.Labels = maps.Clone(spec.Env), maps.Clone(spec.Labels)
 	var expires time.Time
 	if s.e.cfg.MaxLifetime > 0 {

@@ -19,7 +19,7 @@ type Template struct {
 	// can prestart it. "": sandboxes for commands, and for programs of languages without a ready
 	// sandbox.
 	Language string
-	// Spec is the Spec of the jobs, before defaults. Env and Labels must be empty. The timeout and
+	// Spec is the Spec of the jobs, before defaults. Env, Labels and Egress must be empty. The timeout and
 	// the output limit have no effect.
 	Spec sandbar.Spec
 	// Imports are modules that the waiting interpreter imports in advance, if it can.
@@ -56,13 +56,14 @@ type poolKey struct {
 	limits          sandbar.Limits // without Timeout and Output, which the engine enforces
 	network         sandbar.Network
 	degraded        bool
+	restricted      bool // by an Egress; no template is
 }
 
 // keyOf returns the key of a resolved Spec.
 func keyOf(language string, s sandbar.Spec) poolKey {
 	l := s.Limits
 	l.Timeout, l.Output = 0, 0
-	return poolKey{s.Driver, language, s.Image, l, s.Network, s.AllowDegraded}
+	return poolKey{s.Driver, language, s.Image, l, s.Network, s.AllowDegraded, s.Egress != nil}
 }
 
 // templateSpec returns a resolved Spec without the fields that come with the job.
@@ -102,8 +103,8 @@ func (e *Engine) newPools(templates []Template) (*pools, error) {
 }
 
 func (e *Engine) newPool(t Template) (*pool, error) {
-	if len(t.Spec.Env) > 0 || len(t.Spec.Labels) > 0 || t.Spec.Cold {
-		return nil, badConfig("templates", "must have no environment and no labels, which come with the job, and must not be cold")
+	if len(t.Spec.Env) > 0 || len(t.Spec.Labels) > 0 || t.Spec.Cold || t.Spec.Egress != nil {
+		return nil, badConfig("templates", "must have no environment, no labels and no egress, which come with the job, and must not be cold")
 	}
 	if t.Min < 0 || t.Max < 0 || t.Max > 0 && t.Min > t.Max {
 		return nil, badConfig("templates", "has min "+strconv.Itoa(t.Min)+" and max "+strconv.Itoa(t.Max)+"; they are counts, and min is at most max")

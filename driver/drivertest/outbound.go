@@ -31,6 +31,7 @@ func outboundCases() []testCase {
 		{name: "most-connections", needs: needs, run: outboundMost},
 		{name: "destroy-during-transfer", needs: needs, run: outboundDestroy},
 		{name: "no-way-in", needs: needs, run: outboundNoWayIn},
+		{name: "egress", needs: append(needs, needEgress()), run: outboundEgress},
 	}
 }
 
@@ -43,6 +44,15 @@ func needOutbound() need {
 			return "sandboxes of this driver cannot reach out here"
 		case worldAddress() == netip.Addr{}:
 			return "the host has no address besides loopback"
+		}
+		return ""
+	}}
+}
+
+func needEgress() need {
+	return need{unmet: func(s *suite) string {
+		if !s.caps.Egress {
+			return "this driver cannot restrict the network of one sandbox"
 		}
 		return ""
 	}}
@@ -412,5 +422,48 @@ try: print(socket.create_connection((%q, %d), timeout=60).recv(100))
 except OSError as e: print("no")`, own, port))
 	if r.out != "no\n" {
 		c.Errorf("a neighbour reaches into the sandbox: %v", r)
+	}
+}
+
+// A sandbox reaches what its Spec's Egress allows, and then what Restrict allows. A connection that
+// Restrict denies ends.
+func outboundEgress(c *C) {
+	at := c.serve(func(conn *net.TCPConn) { io.Copy(conn, conn) })
+	d := c.world()
+	all := []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}
+	spec := c.spec()
+	spec.Network, spec.Egress = sandbar.NetworkOutbound, &sandbar.Egress{Deny: all}
+	b, err := d.Create(c.ctx, c.newID(), spec)
+	c.ok(err, "Create with an Egress")
+	c.Cleanup(func() { c.destroy(b) })
+	connect := fmt.Sprintf(`
+import socket
+try: s = socket.create_connection((%q, %d)); s.sendall(b"x"); print(s.recv(1).decode())
+except OSError as e: print(type(e).__name__)`, at.IP, at.Port)
+	if r := c.py(b, connect); r.out != "ConnectionRefusedError\n" {
+		c.Errorf("a denied address: got %v", r)
+	}
+	restrict := func(e sandbar.Egress) {
+		k, ok := driver.As[driver.Restricter](b)
+		if !ok {
+			c.Fatalf("the sandbox is no Restricter")
+		}
+		c.ok(k.Restrict(c.ctx, e), "Restrict")
+	}
+	restrict(sandbar.Egress{Deny: all, Allow: []netip.Prefix{netip.PrefixFrom(worldAddress(), 32)}})
+	if r := c.py(b, connect); r.out != "x\n" {
+		c.Errorf("an allowed address: got %v", r)
+	}
+	var out buffer
+	c.start(b, sandbar.Cmd{Args: []string{c.s.python, "-c", fmt.Sprintf(`
+import socket
+s = socket.create_connection((%q, %d)); print("connected", flush=True)
+try: print(s.recv(1))
+except OSError as e: print(type(e).__name__, flush=True)`, at.IP, at.Port)}}, driver.Stdio{Stdout: &out, Stderr: &out})
+	c.until(out.has("connected"), "a connection: %s", out.String())
+	restrict(sandbar.Egress{Deny: all})
+	c.until(out.has("ConnectionResetError"), "the connection ends: %s", out.String())
+	if r := c.py(b, connect); r.out != "ConnectionRefusedError\n" {
+		c.Errorf("an address that is denied again: got %v", r)
 	}
 }

@@ -38,6 +38,9 @@ type Options struct {
 	Usage func() Usage
 	// Use measures the whole sandbox. If nil, Measure is Unsupported.
 	Use func() (driver.Use, error)
+	// Restrict implements driver.Restricter. If nil, the sandbox has no network that can be
+	// restricted.
+	Restrict func(sandbar.Egress) error
 	// UsageOnly makes Usage the only source of CPU time. It is for sandboxes with a kernel of their
 	// own (gVisor), which charges to its programs the time in which the host has not scheduled it.
 	UsageOnly bool
@@ -130,6 +133,7 @@ var (
 	_ driver.Dialer     = (*Sandbox)(nil)
 	_ driver.Watcher    = (*Sandbox)(nil)
 	_ driver.PeakMemory = (*Sandbox)(nil)
+	_ driver.Restricter = (*Sandbox)(nil)
 )
 
 // New takes ownership of conn, waits for the agent's Hello and returns the sandbox. On failure it

@@ -16,6 +16,14 @@ func (s *Sandbox) PeakMemory() int64 {
 	return s.opt.Usage().PeakMemory
 }
 
+// Restrict implements driver.Restricter.
+func (s *Sandbox) Restrict(_ context.Context, e sandbar.Egress) error {
+	if s.opt.Restrict == nil {
+		return sandbar.Errorf(sandbar.Unsupported, "the sandbox has no network that could be restricted")
+	}
+	return s.opt.Restrict(e)
+}
+
 // Measure implements driver.Meter.
 func (s *Sandbox) Measure(context.Context) (driver.Use, error) {
 	if s.opt.Use == nil {

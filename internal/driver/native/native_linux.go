@@ -117,6 +117,7 @@ func (d *Driver) Close() error {
 func (d *Driver) Caps() driver.Caps {
 	c := d.Facts
 	c.Outbound = d.noNetwork() == ""
+	c.Egress = c.Outbound
 	return c
 }
 

@@ -105,8 +105,16 @@ func (d *Driver) addNetwork(setup *wire.Setup) {
 
 // attach connects the sandbox's TUN device to the TCP/IP stack. It takes ownership of fd.
 func (r *resources) attach(fd int) (err error) {
-	r.link, err = r.d.net.host.Attach(fd)
+	r.link, err = r.d.net.host.Attach(fd, r.egress)
 	return err
+}
+
+// restrict returns the function that replaces what the sandbox may reach; nil without a network.
+func (r *resources) restrict(s sandbar.Spec) func(sandbar.Egress) error {
+	if s.Network != sandbar.NetworkOutbound {
+		return nil
+	}
+	return func(e sandbar.Egress) error { return r.link.Restrict(e) }
 }
 
 // makeDevice creates and attaches the device i in the network namespace of the sandbox's agent. It

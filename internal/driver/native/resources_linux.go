@@ -23,8 +23,9 @@ type resources struct {
 	nice         uint8        // nice value of programs
 	saved        *state       // whose files the sandbox begins with; nil: none
 	link         *egress.Link // nil: the sandbox has no network
-	pids         int64        // limit of programs' processes and threads; not positive: none
-	agentThreads int          // number of the agent's processes and threads
+	egress       *sandbar.Egress
+	pids         int64 // limit of programs' processes and threads; not positive: none
+	agentThreads int   // number of the agent's processes and threads
 }
 
 // build builds the sandbox.
@@ -41,7 +42,7 @@ func (r *resources) build(ctx context.Context, s sandbar.Spec) (_ *client.Sandbo
 	if err != nil {
 		return nil, err
 	}
-	r.nice, r.pids, r.OnEnd = setup.Nice, s.Limits.PIDs, r.closeLink
+	r.nice, r.pids, r.OnEnd, r.egress = setup.Nice, s.Limits.PIDs, r.closeLink, s.Egress
 	if err := r.TakeRange(); err != nil {
 		return nil, err
 	}
@@ -55,7 +56,7 @@ func (r *resources) build(ctx context.Context, s sandbar.Spec) (_ *client.Sandbo
 	uid, gid := r.HostIDs(r.uid())
 	sandbox, err := client.New(ctx, conn, client.Options{
 		Destroy: r.Destroy, Usage: r.Usage(), Use: r.Use(), Enforced: r.d.Facts.Enforced,
-		UID: uid, GID: gid, ChownPipes: r.d.IDs.Ranged, Blocks: true,
+		UID: uid, GID: gid, ChownPipes: r.d.IDs.Ranged, Blocks: true, Restrict: r.restrict(s),
 	})
 	if err != nil {
 		return nil, err
@@ -126,7 +127,7 @@ func (r *resources) uid() int {
 	return sandboxUID
 }
 
-// closeLink closes the sandbox's network device, if it has one.
+// closeLink closes the sandbox's network device, if it has one. Further calls do nothing.
 func (r *resources) closeLink() error {
 	if r.link == nil {
 		return nil
@@ -134,6 +135,5 @@ func (r *resources) closeLink() error {
 	if err := r.link.Close(); err != nil {
 		return sandbar.Errorf(sandbar.Internal, "closing the sandbox's network device: %w", err)
 	}
-	r.link = nil
 	return nil
 }

@@ -330,7 +330,7 @@ func (r *resources) start(ctx context.Context, k kind, root *os.File, snapshot m
 	m := k.machine(machineName(r.d.Owner, r.ID), root)
 	m.Spare = r.saves.devices
 	if s.Network == sandbar.NetworkOutbound {
-		if m.Network, err = r.attachNetwork(); err != nil {
+		if m.Network, err = r.attachNetwork(s.Egress); err != nil {
 			return nil, err
 		}
 		defer m.Network.Close()
@@ -345,6 +345,9 @@ func (r *resources) start(ctx context.Context, k kind, root *os.File, snapshot m
 		}
 	}
 	o.Destroy, o.Usage, o.Use = r.Destroy, r.Usage(), r.Use()
+	if r.link != nil {
+		o.Restrict = r.link.Restrict
+	}
 	o.Enforced, o.UsageOnly, o.Restored, o.Blocks = r.d.Facts.Enforced, true, true, true
 	return client.New(ctx, r.vm.Agent(), o)
 }

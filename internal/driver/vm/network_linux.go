@@ -43,14 +43,15 @@ func (d *Driver) closeNetwork() error {
 	return d.network.Close()
 }
 
-// attachNetwork connects the machine to the TCP/IP stack, and returns the monitor's end.
-func (r *resources) attachNetwork() (*os.File, error) {
+// attachNetwork connects the machine to the TCP/IP stack within limits, and returns the monitor's
+// end.
+func (r *resources) attachNetwork(limits *sandbar.Egress) (*os.File, error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, sandbar.Errorf(sandbar.Exhausted, "making a socket pair: %w", err)
 	}
 	theirs := os.NewFile(uintptr(fds[1]), "network")
-	if r.link, err = r.d.network.Attach(fds[0]); err != nil {
+	if r.link, err = r.d.network.Attach(fds[0], limits); err != nil {
 		theirs.Close()
 		return nil, err
 	}

@@ -220,7 +220,9 @@ func (d *Driver) describe() {
 	case d.monitor.Facts().Accelerator == qemu.TCG:
 		notes = append(notes, "machines are emulated (TCG), because KVM was not asked for or no machine boots on it: programs run several times slower than on this host")
 	}
-	if c.Outbound = d.noNetwork == ""; !c.Outbound {
+	if c.Outbound = d.noNetwork == ""; c.Outbound {
+		c.Egress = true
+	} else {
 		notes = append(notes, d.noNetwork)
 	}
 	c.Notes = append(notes, c.Notes...)

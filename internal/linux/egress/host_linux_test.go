@@ -38,7 +38,7 @@ func attach(t *testing.T, h *Host) (l *Link, other int) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { unix.Close(pair[1]) })
-	if l, err = h.Attach(pair[0]); err != nil {
+	if l, err = h.Attach(pair[0], nil); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -123,7 +123,7 @@ func TestLinksComeAndGo(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		l, err := h.Attach(pair[0])
+		l, err := h.Attach(pair[0], nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -152,6 +152,39 @@ func TestLinksComeAndGo(t *testing.T) {
 	until(t, "descriptors are given back", func() bool { return openFDs(t) <= fds })
 }
 
+// A restriction is in force when Restrict returns, and in a process that takes the place of a dead
+// one.
+func TestRestrict(t *testing.T) {
+	h := newHost(t, driver.Outbound{})
+	l, _ := attach(t, h)
+	var first *stack
+	until(t, "there is a process", func() bool { first = h.running(nil); return first != nil })
+	for i := range 3 {
+		if err := l.Restrict(sandbar.Egress{Deny: []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{byte(10 + i)}), 8)}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	first.kill()
+	until(t, "another process runs that has the link", func() bool {
+		s := h.running(first)
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		return s != nil && l.stack == s
+	})
+	if len(l.limits.Deny) != 1 || l.limits.Deny[0].String() != "12.0.0.0/8" {
+		t.Errorf("the link has %v", l.limits)
+	}
+	if err := l.Restrict(sandbar.Egress{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Restrict(sandbar.Egress{}); sandbar.CodeOf(err) != sandbar.Gone {
+		t.Errorf("a closed link: %v", err)
+	}
+}
+
 // Without links the process ends. The next link starts another.
 func TestIdleProcessEnds(t *testing.T) {
 	h := newHost(t, driver.Outbound{})
@@ -175,10 +208,11 @@ func TestProcessBreaksTheProtocol(t *testing.T) {
 	l := &Link{host: h, id: 7, reported: map[wire.Event]*stack{}, stack: s}
 	s.links[7] = l
 	for name, f := range map[string]wire.Frame{
-		"a link that it has not":         {Kind: wire.Note, Link: 8, Event: wire.UsedUp},
-		"letting go without being asked": {Kind: wire.Detached, Link: 7},
-		"what the daemon says":           {Kind: wire.Attach, Link: 7},
-		"ready again":                    {Kind: wire.Ready},
+		"a link that it has not":          {Kind: wire.Note, Link: 8, Event: wire.UsedUp},
+		"letting go without being asked":  {Kind: wire.Detached, Link: 7},
+		"a restriction that nobody wants": {Kind: wire.Restricted, Link: 7},
+		"what the daemon says":            {Kind: wire.Attach, Link: 7},
+		"ready again":                     {Kind: wire.Ready},
 	} {
 		if s.handle(f) == nil {
 			t.Errorf("%s is taken", name)

@@ -26,6 +26,8 @@ type Link struct {
 	// Guarded by host.mu.
 	stack    *stack                // the process that has the device open; nil: none
 	detached chan struct{}         // closed when stack has released the device; nil: not requested
+	limits   sandbar.Egress        // of Restrict
+	pending  []chan struct{}       // of Restrict calls that stack has not reported yet, oldest first
 	reported map[wire.Event]*stack // the last process that reported the event
 }
 
@@ -75,7 +77,7 @@ func (l *Link) release() error {
 	return err
 }
 
-// detachTimeout bounds the time in which a process must release a device.
+// detachTimeout bounds the time in which a process must release a device or restrict it.
 const detachTimeout = 30 * time.Second
 
 // Close cuts all connections and releases the link's resources. It is idempotent. When it returns,
@@ -86,6 +88,44 @@ func (l *Link) Close() error {
 		l.err = l.release()
 	})
 	return l.err
+}
+
+// Restrict replaces what the sandbox may reach within the operator's rules. When it returns nil, the
+// connections to denied addresses are cut, and no new one is possible; a process that takes the
+// place of the present one has the same restriction. Gone: the link is closed.
+func (l *Link) Restrict(to sandbar.Egress) error {
+	h := l.host
+	h.mu.Lock()
+	if h.links[l.id] != l {
+		h.mu.Unlock()
+		return sandbar.Errorf(sandbar.Gone, "the sandbox's network is closed")
+	}
+	l.limits = to
+	s := l.stack
+	if s == nil { // the next process gets it with the link
+		h.mu.Unlock()
+		return nil
+	}
+	done := make(chan struct{})
+	l.pending = append(l.pending, done)
+	s.send(wire.Frame{Kind: wire.Restrict, Link: l.id, Allow: to.Allow, Deny: to.Deny})
+	h.mu.Unlock()
+	s.await(done)
+	return nil
+}
+
+// await waits until the process reports something, or ends. It kills the process after
+// detachTimeout.
+func (s *stack) await(done <-chan struct{}) {
+	t := time.NewTimer(detachTimeout)
+	defer t.Stop()
+	select {
+	case <-done:
+	case <-s.ended():
+	case <-t.C:
+		s.kill()
+		<-s.ended()
+	}
 }
 
 // detach makes the process release the device, and kills it after detachTimeout.
@@ -100,16 +140,7 @@ func (l *Link) detach() {
 	}
 	let := l.detached
 	h.mu.Unlock()
-	if s == nil {
-		return
-	}
-	t := time.NewTimer(detachTimeout)
-	defer t.Stop()
-	select {
-	case <-let:
-	case <-s.ended():
-	case <-t.C:
-		s.kill()
-		<-s.ended()
+	if s != nil {
+		s.await(let)
 	}
 }

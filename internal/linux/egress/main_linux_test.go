@@ -35,7 +35,7 @@ func playDaemon() {
 	if err == nil {
 		var pair [2]int
 		if pair, err = unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0); err == nil {
-			_, err = h.Attach(pair[0])
+			_, err = h.Attach(pair[0], nil)
 		}
 	}
 	if err != nil {

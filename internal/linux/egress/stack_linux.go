@@ -102,7 +102,7 @@ func (s *stack) end(err error) error {
 	s.conn.Close()
 	s.host.mu.Lock()
 	for _, l := range s.links {
-		l.stack = nil
+		l.stack, l.pending = nil, nil
 	}
 	s.host.mu.Unlock()
 	return fmt.Errorf("%w (%v) %s", err, s.process.Err(), strconv.Quote(s.stderr.String()))
@@ -141,7 +141,7 @@ func (s *stack) sendRules(o driver.Outbound) error {
 // attach passes a link to the process. The caller holds host.mu.
 func (s *stack) attach(l *Link) {
 	l.stack, s.links[l.id] = s, l
-	s.send(wire.Frame{Kind: wire.Attach, Link: l.id}, l.device, l.ledger)
+	s.send(wire.Frame{Kind: wire.Attach, Link: l.id, Allow: l.limits.Allow, Deny: l.limits.Deny}, l.device, l.ledger)
 }
 
 // pollInterval is the interval of reading the host's name servers and of checking for links. After
@@ -208,6 +208,10 @@ func (s *stack) handle(f wire.Frame) error {
 		delete(s.links, f.Link)
 		l.stack = nil
 		close(l.detached)
+		return nil
+	case f.Kind == wire.Restricted && len(l.pending) > 0:
+		close(l.pending[0])
+		l.pending = l.pending[1:]
 		return nil
 	case f.Kind == wire.Note && f.Event == wire.UsedUp:
 		return s.logOnce(l, f.Event, slog.LevelInfo, "a sandbox has reached its limit of sent and received bytes", "bytes", s.host.rules.MaxBytes)

@@ -539,7 +539,7 @@ func (l *life) launch(ctx context.Context) error {
 		return nil
 	}
 	cmd := t.command(t.Start, l.environment(nil))
-	p := &process{info: processInfo{Config: processConfig{Cmd: cmd.Args[0], Args: cmd.Args[1:], Cwd: cmd.Dir}}, followers: map[*follower]struct{}{}}
+	p := &process{info: processInfo{Config: processConfig{Cmd: cmd.Args[0], Args: cmd.Args[1:], Cwd: cmd.Dir}}, log: &l.log, followers: map[*follower]struct{}{}}
 	run, err := l.sandbox.StartSink(ctx, cmd, nil, sandbar.Limits{}, p)
 	if err != nil {
 		return err

@@ -4,7 +4,6 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -33,10 +32,7 @@ type create struct {
 	Timeout  *int64 // seconds
 	Metadata map[string]string
 	Env      map[string]string
-	// Internet is nil if the client does not ask.
-	Internet *bool
-	// Private: ports can be opened with a token only.
-	Private bool
+	network
 	// AutoPause: the sandbox is paused at its timeout, with its memory if PauseMemory. AutoResume: a
 	// request resumes it then.
 	AutoPause, PauseMemory, AutoResume bool
@@ -48,7 +44,7 @@ func decodeCreate(raw []byte) (create, error) {
 	var c create
 	var secure bool
 	c.PauseMemory = true
-	var autoResume, network, mcp, iam, volumes json.RawMessage
+	var autoResume, ports, mcp, iam, volumes json.RawMessage
 	err := strictjson.Object("the body", raw,
 		strictjson.Text("templateID", &c.Template),
 		strictjson.Value("timeout", "a whole number of seconds", &c.Timeout),
@@ -56,7 +52,7 @@ func decodeCreate(raw []byte) (create, error) {
 		strictjson.Value("allow_internet_access", "true or false", &c.Internet),
 		strictjson.Truth("secure", &secure), // every sandbox has an access token
 		strictjson.Truth("autoPause", &c.AutoPause), strictjson.Truth("autoPauseMemory", &c.PauseMemory),
-		strictjson.Value("autoResume", "an object", &autoResume), strictjson.Value("network", "an object", &network),
+		strictjson.Value("autoResume", "an object", &autoResume), strictjson.Value("network", "an object", &ports),
 		strictjson.Value("mcp", "an object", &mcp), strictjson.Value("iam", "an object", &iam),
 		strictjson.Value("volumeMounts", "a list", &volumes))
 	if err != nil {
@@ -83,35 +79,24 @@ func decodeCreate(raw []byte) (create, error) {
 	case !empty(volumes):
 		return c, unsupported("volumeMounts", "there are no volumes")
 	}
-	return c, c.decodeNetwork(network)
+	return c, c.decodeNetwork(ports)
 }
 
-// decodeNetwork decodes the member network. The only destinations that a client can deny are all.
+// decodeNetwork decodes the member network.
 func (c *create) decodeNetwork(raw json.RawMessage) error {
 	if empty(raw) {
 		return nil
 	}
-	var allow, deny []string
-	var rules, proxy, ports json.RawMessage
-	var mask string
-	public := true
-	err := strictjson.Member("network", raw, strictjson.List("allowOut", &allow), strictjson.List("denyOut", &deny),
-		strictjson.Value("rules", "an object", &rules), strictjson.Value("egressProxy", "an object", &proxy),
-		strictjson.Truth("allowPublicTraffic", &public), strictjson.Text("maskRequestHost", &mask), strictjson.Value("httpsPorts", "a list", &ports))
-	switch {
-	case err != nil:
+	var b networkBody
+	if err := strictjson.Member("network", raw, b.fields()...); err != nil {
 		return err
-	case len(allow) > 0 || len(deny) > 0 && !slices.Equal(deny, []string{allTraffic}):
-		return unsupported("network", "rules for single destinations are the operator's (setting network)")
-	case !empty(rules) || !empty(proxy) || mask != "" || !empty(ports):
-		return unsupported("network", "network.rules, egressProxy, maskRequestHost and httpsPorts are not supported")
-	case len(deny) > 0 && c.Internet != nil && *c.Internet:
+	}
+	if err := b.decode(&c.network); err != nil {
+		return err
+	}
+	if _, none := c.egress(); none && c.Internet != nil && *c.Internet {
 		return invalid("network", "allow_internet_access is true, and network.denyOut denies everything", "")
 	}
-	if len(deny) > 0 {
-		c.Internet = new(bool)
-	}
-	c.Private = !public
 	return nil
 }
 

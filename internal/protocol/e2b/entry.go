@@ -69,6 +69,7 @@ type entry struct {
 	grant
 
 	waking sync.Mutex // one pauses or resumes it at a time
+	log    logbook
 
 	mu    sync.Mutex
 	kept  bool      // the server is closing; the timer is not started any more

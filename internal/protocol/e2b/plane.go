@@ -7,7 +7,6 @@ import (
 	"math"
 	"net"
 	"net/http"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -47,15 +46,14 @@ type created struct {
 // described is the description of a sandbox. Get adds the tokens and the domain.
 type described struct {
 	created
+	size
 	StartedAt time.Time         `json:"startedAt"`
 	EndAt     time.Time         `json:"endAt"`
 	State     string            `json:"state"`
-	CPUs      int               `json:"cpuCount"`
-	MemoryMB  int64             `json:"memoryMB"`
-	DiskMB    int64             `json:"diskSizeMB"`
 	Metadata  map[string]string `json:"metadata"`
 	Internet  *bool             `json:"allowInternetAccess,omitempty"`
 	Lifecycle *lifecycle        `json:"lifecycle,omitempty"`
+	Network   *networkInfo      `json:"network,omitempty"`
 }
 
 type lifecycle struct {
@@ -103,9 +101,10 @@ func (s *Server) servePlane(w http.ResponseWriter, r *http.Request) {
 // serveOne serves an action on one sandbox.
 func (s *Server) serveOne(w http.ResponseWriter, r *http.Request, label, action string, old bool) error {
 	methods := map[string]string{"": "DELETE, GET", "metrics": http.MethodGet, "timeout": http.MethodPost, "refreshes": http.MethodPost,
-		"pause": http.MethodPost, "snapshots": http.MethodPost, "fork": http.MethodPost, "resume": http.MethodPost, "connect": http.MethodPost}
+		"pause": http.MethodPost, "snapshots": http.MethodPost, "fork": http.MethodPost, "resume": http.MethodPost, "connect": http.MethodPost,
+		"network": http.MethodPut, "logs": http.MethodGet}
 	allow, known := methods[action]
-	if !known || !old && action != "connect" {
+	if !known || !old && action != "connect" && action != "logs" {
 		return unsupported("", "the path "+sandbar.Quote(r.URL.Path, 100)+" is not served")
 	}
 	if !slices.Contains(strings.Split(allow, ", "), r.Method) {
@@ -129,6 +128,10 @@ func (s *Server) serveOne(w http.ResponseWriter, r *http.Request, label, action 
 		return e.serveConnect(w, r, action, old)
 	case "metrics":
 		return e.serveMetrics(w, r)
+	case "network":
+		return e.updateNetwork(w, r)
+	case "logs":
+		return e.serveLogs(w, r, old)
 	}
 	if r.Method == http.MethodDelete {
 		if err := s.engine.Stop(r.Context(), e.id); err != nil {
@@ -145,8 +148,8 @@ func (s *Server) serveOne(w http.ResponseWriter, r *http.Request, label, action 
 	}
 	d := e.describe(info, state)
 	d.created = e.created(r)
-	internet := info.Spec.Network == sandbar.NetworkOutbound
-	d.Internet, d.Lifecycle = &internet, &lifecycle{OnTimeout: "kill", AutoResume: e.AutoResume}
+	network, internet := e.networkOf(info.Spec)
+	d.Internet, d.Network, d.Lifecycle = &internet, &network, &lifecycle{OnTimeout: "kill", AutoResume: e.AutoResume}
 	if e.AutoPause {
 		d.Lifecycle.OnTimeout = "pause"
 	}
@@ -222,8 +225,9 @@ func (s *Server) create(w http.ResponseWriter, r *http.Request, old bool) error 
 // timeout.
 func (s *Server) spec(client sandbar.Client, c create) sandbar.Spec {
 	spec := sandbar.Spec{Image: imageOf(c.Template), Env: c.Env, Labels: c.Metadata, IdleTimeout: -1, Client: client, Network: sandbar.NetworkNone}
-	if c.Internet == nil && s.engine.Caps().Outbound || c.Internet != nil && *c.Internet {
-		spec.Network = sandbar.NetworkOutbound
+	to, none := c.egress()
+	if c.Internet == nil && s.engine.Caps().Outbound && !none || c.Internet != nil && *c.Internet || len(c.Allow) > 0 {
+		spec.Network, spec.Egress = sandbar.NetworkOutbound, to
 	}
 	_, _, most := s.engine.Limits()
 	spec.Limits.Timeout, spec.Limits.Output = most.Timeout, most.Output
@@ -265,11 +269,7 @@ func (e *entry) info() (engine.Info, string, error) {
 
 func (e *entry) describe(i engine.Info, state string) described {
 	d := described{created: created{SandboxID: e.label(), TemplateID: e.Template, Alias: e.Template, ClientID: clientID, EnvdVersion: envdVersion},
-		StartedAt: i.Created.UTC(), EndAt: e.ends().UTC(), State: state, CPUs: runtime.NumCPU(), Metadata: i.Spec.Labels}
-	if i.Spec.Limits.CPUs > 0 {
-		d.CPUs = int(math.Ceil(i.Spec.Limits.CPUs))
-	}
-	d.MemoryMB, d.DiskMB = max(i.Spec.Limits.Memory, 0)>>20, max(i.Spec.Limits.Disk, 0)>>20
+		StartedAt: i.Created.UTC(), EndAt: e.ends().UTC(), State: state, size: sizeOf(i.Spec), Metadata: i.Spec.Labels}
 	if d.Metadata == nil {
 		d.Metadata = map[string]string{}
 	}

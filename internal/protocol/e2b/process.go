@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sandbar-dev/sandbar"
@@ -129,6 +130,9 @@ type process struct {
 	expiry *time.Timer
 	ended  time.Time // guarded by life.mu; zero while it runs
 
+	log *logbook
+	pid atomic.Int64 // 0 until it is known
+
 	mu        sync.Mutex
 	closed    bool // no output comes any more
 	expired   bool
@@ -147,7 +151,7 @@ func (l *life) start(r *http.Request, q startRequest, s *stream) error {
 	if err != nil {
 		return err
 	}
-	p := &process{info: processInfo{Config: q.Process, Tag: q.Tag}, pty: q.PTY != nil, followers: map[*follower]struct{}{}}
+	p := &process{info: processInfo{Config: q.Process, Tag: q.Tag}, pty: q.PTY != nil, log: &l.log, followers: map[*follower]struct{}{}}
 	c, err := l.command(q, p)
 	if err != nil {
 		return err
@@ -241,7 +245,9 @@ func (l *life) addProcess(p *process) {
 		pid = l.unknownPID()
 	}
 	p.info.PID = pid
+	p.pid.Store(int64(pid))
 	l.procs = append(l.procs, p)
+	l.logStart(p)
 }
 
 // unknownPID returns an id that no process has. l.mu is held.
@@ -279,6 +285,7 @@ func (l *life) awaitEnd(p *process) {
 	l.mu.Lock()
 	p.ended = time.Now()
 	l.mu.Unlock()
+	l.logEnd(p)
 	p.close()
 }
 
@@ -288,6 +295,7 @@ func (*process) Started() {}
 // Output implements engine.Sink. It waits for all clients that follow the process. Output that
 // nobody follows is dropped.
 func (p *process) Output(c sandbar.Chunk) error {
+	p.logOutput(c)
 	p.mu.Lock()
 	followers := slices.Collect(maps.Keys(p.followers))
 	p.mu.Unlock()

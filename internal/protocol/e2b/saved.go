@@ -29,13 +29,15 @@ const (
 const defaultTag = "default"
 
 // saved describes a saved state, from which sandboxes are created. It is kept with the paused
-// sandbox that has the state, and constant.
+// sandbox that has the state.
 type saved struct {
 	Kind string `json:"kind"`
 	// Label is the id in the protocol. All builds of a template have the same one.
 	Label string `json:"label"`
-	// Names are "name:tag". A name is that of the newest state that has it.
+	// Names are "name:tag". A name is that of the state that got it last.
 	Names []string `json:"names,omitempty"`
+	// Named is when the state got a name, if that was after it was made.
+	Named map[string]time.Time `json:"named,omitempty"`
 	// Source is the id of the sandbox that a snapshot was made of, Template its template.
 	Source   string `json:"source,omitempty"`
 	Template string `json:"template,omitempty"`
@@ -48,6 +50,7 @@ type state struct {
 	saved
 	id    sandbar.ID
 	since time.Time
+	spec  sandbar.Spec
 }
 
 // states returns the saved states, newest first.
@@ -56,22 +59,43 @@ func (s *Server) states() []state {
 	for _, p := range s.engine.Paused() {
 		var n note
 		if err := json.Unmarshal(p.Note, &n); err == nil && n.Saved != nil && n.Saved.Label != "" {
-			all = append(all, state{saved: *n.Saved, id: p.ID, since: p.Since})
+			all = append(all, state{saved: *n.Saved, id: p.ID, since: p.Since, spec: p.Spec})
 		}
 	}
 	slices.SortFunc(all, func(a, b state) int { return cmp.Or(b.since.Compare(a.since), cmp.Compare(a.id, b.id)) })
 	return all
 }
 
-// state returns the newest state with a name or an id.
+// state returns the state with a name, or the newest one with an id.
 func (s *Server) state(name string) (state, bool) {
-	tagged := withTag(name)
-	for _, st := range s.states() {
-		if st.Label == name || st.Label+":"+defaultTag == name || slices.Contains(st.Names, tagged) {
+	all := s.states()
+	if st, ok := holder(all, withTag(name)); ok {
+		return st, true
+	}
+	for _, st := range all {
+		if st.Label == name || st.Label+":"+defaultTag == name {
 			return st, true
 		}
 	}
 	return state{}, false
+}
+
+// holder returns the state that has a name with a tag.
+func holder(all []state, name string) (found state, ok bool) {
+	for _, st := range all { // newest first
+		if slices.Contains(st.Names, name) && (!ok || st.named(name).After(found.named(name))) {
+			found, ok = st, true
+		}
+	}
+	return found, ok
+}
+
+// named returns when the state got a name of its own.
+func (st state) named(name string) time.Time {
+	if at, ok := st.Named[name]; ok {
+		return at
+	}
+	return st.since
 }
 
 // withTag returns a name with its tag.
@@ -82,12 +106,11 @@ func withTag(name string) string {
 	return name
 }
 
-// current returns those names of a state that no newer one of all has.
+// current returns those names of a state that no other one of all got after it.
 func (st state) current(all []state) []string {
 	names := []string{}
 	for _, name := range st.Names {
-		newest := slices.IndexFunc(all, func(o state) bool { return slices.Contains(o.Names, name) })
-		if newest >= 0 && all[newest].id == st.id {
+		if has, _ := holder(all, name); has.id == st.id {
 			names = append(names, name)
 		}
 	}
@@ -249,11 +272,13 @@ func templateNotFound(name string) error {
 // makeFrom makes a sandbox from a state.
 func (s *Server) makeFrom(r *http.Request, st state, c create) (*engine.Sandbox, error) {
 	f := engine.FromPaused{Labels: c.Metadata, Env: c.Env, Client: engine.Client(r.Context())}
-	if c.Internet != nil {
+	switch to, none := c.egress(); {
+	case none:
 		f.Network = sandbar.NetworkNone
-		if *c.Internet {
-			f.Network = sandbar.NetworkOutbound
-		}
+	case c.Internet != nil || len(c.Allow) > 0:
+		f.Network, f.Egress = sandbar.NetworkOutbound, to
+	case st.spec.Network == sandbar.NetworkOutbound:
+		f.Egress = to
 	}
 	sandbox, err := s.engine.CreateFrom(r.Context(), st.id, f)
 	if sandbar.CodeOf(err) == sandbar.NotFound { // it was removed in the meantime

@@ -69,6 +69,8 @@ type Server struct {
 	working  sync.WaitGroup // the requests that Shutdown lets finish
 	watching sync.WaitGroup // goroutines of sandboxes
 
+	tagging sync.Mutex // one changes the tags of templates at a time
+
 	mu      sync.Mutex
 	closing bool // also guards Add of the groups
 	entries map[sandbar.ID]*entry

@@ -85,6 +85,18 @@ func (s *Server) serveTemplates(w http.ResponseWriter, r *http.Request, parts []
 	switch {
 	case key == "v3 POST 1":
 		return s.requestBuild(w, r)
+	case (key == " GET 1" || key == "v2 GET 1") && last == "templates":
+		return s.listTemplates(w, r, version)
+	case key == " POST 2" && last == templateTags:
+		return s.assignTags(w, r)
+	case key == " DELETE 2" && last == templateTags:
+		return s.removeTags(w, r)
+	case key == " GET 2":
+		return s.serveTemplate(w, r, last)
+	case (key == " PATCH 2" || key == "v2 PATCH 2"):
+		return s.updateTemplate(w, r, last)
+	case key == " GET 5" && parts[2] == "builds" && last == "logs":
+		return s.serveBuildLogs(w, r, parts[1], parts[3])
 	case key == " DELETE 2":
 		return s.deleteState(w, r, last)
 	case key == " GET 3" && parts[1] == "aliases":
@@ -252,7 +264,7 @@ func (s *Server) serveTags(w http.ResponseWriter, template string) error {
 		}
 		for _, name := range st.current(all) {
 			_, t, _ := strings.Cut(name, ":")
-			tags = append(tags, tag{t, st.Build.ID, st.since.UTC()})
+			tags = append(tags, tag{t, st.Build.ID, st.named(name).UTC()})
 		}
 	}
 	answer(w, http.StatusOK, tags)

@@ -69,6 +69,89 @@ func TestTemplateNames(t *testing.T) {
 	}
 }
 
+// Tags move between builds, also to an older one, and can be taken away. The lists have it.
+func TestTags(t *testing.T) {
+	r := newRig(t, Options{}, savingDriver)
+	ids := map[string]string{}
+	var template string
+	for _, v := range []string{"v1", "v2"} {
+		q := r.request(`{"name":"mine:` + v + `"}`)
+		if b := r.built(q, `{"fromImage":"base","steps":[{"type":"ENV","args":["V","`+v+`"]}]}`); b.Status != ready {
+			t.Fatalf("%+v", b)
+		}
+		ids[v], template = q.BuildID, q.TemplateID
+	}
+	is := func(name, want string) {
+		t.Helper()
+		c := r.create(`{"templateID":"` + name + `"}`)
+		if _, text := r.ask("GET", "/envs", "", c.to("49983")...); text != `{"V":"`+want+`"}` {
+			t.Errorf("%s has %s, want %s", name, text, want)
+		}
+	}
+	assign := func(target, tags, want string) {
+		t.Helper()
+		status, text := r.plane("POST", "/templates/tags", `{"target":"`+target+`","tags":`+tags+`}`)
+		var got struct {
+			BuildID string
+			Tags    []string
+		}
+		if err := json.Unmarshal([]byte(text), &got); err != nil || status != 201 || got.BuildID != ids[want] {
+			t.Errorf("%s: %d %s, want build %s", target, status, text, ids[want])
+		}
+	}
+	assign("mine:v2", `["stable","latest"]`, "v2")
+	is("mine:stable", "v2")
+	assign("mine:v1", `["stable"]`, "v1")
+	is("mine:stable", "v1")
+	is("mine:latest", "v2")
+	assign("mine:stable", `["default"]`, "v1")
+	is("mine", "v1")
+	assign("mine:v2", `["stable"]`, "v2")
+	is("mine:stable", "v2")
+	assign("mine:stable", `["stable"]`, "v2")
+	for _, body := range []string{`{"target":"mine:v2","tags":["a b"]}`, `{"target":"mine:v2","tags":[]}`, `{"target":"mine:v2","tag":"x"}`} {
+		if status, text := r.plane("POST", "/templates/tags", body); status != 400 {
+			t.Errorf("%s: %d %s", body, status, text)
+		}
+	}
+	_, text := r.plane("GET", "/templates/"+template+"/tags", "")
+	for _, tag := range []string{"v1", "v2", "stable", "latest", "default"} {
+		if strings.Count(text, `"tag":"`+tag+`"`) != 1 {
+			t.Errorf("%s is not there once: %s", tag, text)
+		}
+	}
+	if status, text := r.plane("DELETE", "/templates/tags", `{"name":"mine","tags":["stable","none"]}`); status != 404 {
+		t.Errorf("%d %s", status, text)
+	}
+	if status, text := r.plane("DELETE", "/templates/tags", `{"name":"mine","tags":["stable","default"]}`); status != 204 {
+		t.Errorf("%d %s", status, text)
+	}
+	if status, _ := r.plane("POST", "/templates/tags", `{"target":"mine:stable","tags":["a"]}`); status != 404 {
+		t.Errorf("a tag that was taken away: %d", status)
+	}
+	is("mine:v1", "v1")
+	for _, path := range []string{"/templates", "/v2/templates", "/v2/templates?limit=1"} {
+		_, text := r.plane("GET", path, "")
+		var list []templateInfo
+		if err := json.Unmarshal([]byte(text), &list); err != nil || len(list) != 1 || list[0].TemplateID != template || list[0].BuildCount != 2 ||
+			list[0].BuildID != ids["v2"] || strings.Join(list[0].Names, " ") != "mine" || list[0].CPUs < 1 {
+			t.Errorf("%s: %s", path, text)
+		}
+	}
+	if _, text := r.plane("GET", "/templates/mine:v1", ""); strings.Count(text, `"status":"ready"`) != 2 {
+		t.Error(text)
+	}
+	if _, text := r.plane("GET", "/templates/"+template+"/builds/"+ids["v1"]+"/logs?direction=backward&limit=1", ""); !strings.Contains(text, "the template is ready") {
+		t.Error(text)
+	}
+	if status, _ := r.plane("PATCH", "/v2/templates/mine:v1", `{"public":true}`); status != 501 {
+		t.Errorf("a template is published: %d", status)
+	}
+	if status, text := r.plane("PATCH", "/v2/templates/mine:v1", `{"public":false}`); status != 200 {
+		t.Errorf("%d %s", status, text)
+	}
+}
+
 // A build that fails says at which step, and leaves nothing.
 func TestTemplateFailures(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "uploads")

@@ -70,26 +70,25 @@ func maxSockets() int64 {
 // that long.
 const connectTimeout = 60 * time.Second
 
-// dial connects a socket to dst if the policy allows it; otherwise the error wraps a *Denied. The
-// policy is asked for the program's address, and again for the address that the socket is about to
-// connect to: package net replaces some addresses, such as 0.0.0.0 by the loopback.
-func (h *Host) dial(ctx context.Context, network string, dst netip.AddrPort) (net.Conn, error) {
+// dial connects a socket to dst if check allows it; otherwise the error wraps a *Denied. check is
+// Policy.Check or stricter. It is asked for the program's address, and again for the address that
+// the socket is about to connect to: package net replaces some addresses, such as 0.0.0.0 by the
+// loopback.
+func (h *Host) dial(ctx context.Context, network string, dst netip.AddrPort, check func(netip.AddrPort) error) (net.Conn, error) {
 	if network == "tcp" { // a datagram must not wait
 		h.awaitTranslators(ctx, dst)
 	}
-	if err := h.policy.Check(dst); err != nil {
+	if err := check(dst); err != nil {
 		return nil, err
 	}
-	d := net.Dialer{Timeout: connectTimeout, Control: h.control}
+	d := net.Dialer{Timeout: connectTimeout, Control: func(_, address string, _ syscall.RawConn) error {
+		dst, err := netip.ParseAddrPort(address)
+		if err != nil {
+			return err
+		}
+		return check(dst)
+	}}
 	return d.DialContext(ctx, network, dst.String())
-}
-
-func (h *Host) control(_, address string, _ syscall.RawConn) error {
-	dst, err := netip.ParseAddrPort(address)
-	if err != nil {
-		return err
-	}
-	return h.policy.Check(dst)
 }
 
 // budget counts what is in use, up to a bound.

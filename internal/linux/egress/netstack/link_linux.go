@@ -60,6 +60,8 @@ type Link struct {
 	charging sync.Mutex
 	used     atomic.Bool // the end of the byte limit was reported
 
+	restriction atomic.Pointer[restriction]
+
 	pump sync.WaitGroup // the goroutine that reads dev
 
 	mu     sync.Mutex
@@ -67,19 +69,24 @@ type Link struct {
 	stack  *netstack // nil until the first packet
 	broken bool      // a failure to create the stack was reported
 	busy   sync.WaitGroup
+	open   map[*openFlow]struct{}
 }
 
 // Attach takes ownership of dev and forwards its packets until Close. The link has no ledger.
-func (h *Host) Attach(dev Device) *Link { return h.attach(0, dev, &ledger{}, 0, nil) }
+func (h *Host) Attach(dev Device) *Link {
+	return h.attach(0, dev, restriction{}, &ledger{}, 0, nil)
+}
 
 // attach is Attach with a ledger and its byte count. left are the connections of an earlier
 // process, which are reset.
-func (h *Host) attach(id uint32, dev Device, book *ledger, charged uint64, left map[int]conn) *Link {
+func (h *Host) attach(id uint32, dev Device, limit restriction, book *ledger, charged uint64, left map[int]conn) *Link {
 	l := &Link{
 		host: h, dev: dev, id: id, ledger: book,
 		fresh: rate.NewLimiter(newPerSecond, max(newBurst, int(h.most))),
 		asked: rate.NewLimiter(questionsPerSecond, questionBurst),
+		open:  map[*openFlow]struct{}{},
 	}
+	l.restriction.Store(&limit)
 	l.conns.most, l.memory.most, l.asking.most = h.most, buffers, questionsAtOnce
 	l.ctx, l.stop = context.WithCancel(context.Background())
 	l.charged.Store(int64(min(charged, math.MaxInt64)))

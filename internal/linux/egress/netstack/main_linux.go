@@ -111,7 +111,9 @@ func (s *server) run() error {
 		case wire.Names:
 			s.host.names.set(f.Servers)
 		case wire.Attach:
-			err = s.attach(f.Link, fds[0], os.NewFile(uintptr(fds[1]), "ledger"))
+			err = s.attach(f.Link, restriction{f.Allow, f.Deny}, fds[0], os.NewFile(uintptr(fds[1]), "ledger"))
+		case wire.Restrict:
+			err = s.restrict(f.Link, restriction{f.Allow, f.Deny})
 		case wire.Detach:
 			err = s.detach(f.Link)
 		default:
@@ -125,7 +127,7 @@ func (s *server) run() error {
 
 // attach starts to forward a device's packets. A link whose ledger cannot be read is not forwarded,
 // because its byte count is unknown.
-func (s *server) attach(id uint32, tun int, file *os.File) error {
+func (s *server) attach(id uint32, limit restriction, tun int, file *os.File) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, there := s.links[id]; there {
@@ -146,8 +148,22 @@ func (s *server) attach(id uint32, tun int, file *os.File) error {
 		s.host.note(id, wire.Broken)
 		return nil
 	}
-	s.links[id] = s.host.attach(id, dev, book, charged, left)
+	s.links[id] = s.host.attach(id, dev, limit, book, charged, left)
 	return nil
+}
+
+// restrict replaces the restriction of a link and reports that it is in force.
+func (s *server) restrict(id uint32, r restriction) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l, there := s.links[id]
+	if !there {
+		return errProtocol
+	}
+	if l != nil {
+		l.restrict(r)
+	}
+	return s.conn.Send(wire.Frame{Kind: wire.Restricted, Link: id})
 }
 
 // detach closes a link and reports that nothing of it is left.

@@ -61,7 +61,7 @@ func (s *netstack) receiveQuery() bool {
 		}
 	}
 	l := s.link
-	if !l.asked.Allow() || !l.reserveQuery() {
+	if l.deniesNames() || !l.asked.Allow() || !l.reserveQuery() {
 		reply(refusal(question, dnsmessage.RCodeRefused))
 		return true
 	}
@@ -130,7 +130,7 @@ func (s *netstack) answerOver(conn net.Conn) bool {
 		return false
 	}
 	answer := refusal(question, dnsmessage.RCodeRefused)
-	if s.link.asked.Allow() {
+	if !s.link.deniesNames() && s.link.asked.Allow() {
 		answer = s.link.host.names.answer(s.link.ctx, "tcp", question)
 	}
 	if answer == nil {

@@ -173,10 +173,10 @@ func TestTranslatorsAwaited(t *testing.T) {
 	h.policy.own = func(netip.Addr) (bool, error) { open.Store(true); return true, nil } // queried only if all other rules allow the address
 	done := make(chan error, 1)
 	go func() {
-		_, err := h.dial(ctx, "tcp", netip.MustParseAddrPort("[2a00:9::8]:443"))
+		_, err := h.dial(ctx, "tcp", netip.MustParseAddrPort("[2a00:9::8]:443"), h.policy.Check)
 		done <- err
 	}()
-	if _, err := h.dial(ctx, "udp", netip.MustParseAddrPort("[2a00:9::8]:443")); err == nil || open.Load() {
+	if _, err := h.dial(ctx, "udp", netip.MustParseAddrPort("[2a00:9::8]:443"), h.policy.Check); err == nil || open.Load() {
 		t.Error("a datagram is sent before name servers have answered")
 	}
 	close(release)

@@ -43,9 +43,11 @@ func (s *netstack) onTCP(r *tcp.ForwarderRequest) {
 		return
 	}
 	dst := addrPort(r.ID().LocalAddress, r.ID().LocalPort)
+	ctx, end := l.track(dst)
+	defer end()
 	var out *net.TCPConn // nil: to the name server
 	if dst != netip.AddrPortFrom(wire.Gateway, wire.DNSPort) {
-		c, err := l.host.dial(l.ctx, "tcp", dst)
+		c, err := l.host.dial(ctx, "tcp", dst, l.check)
 		if err != nil {
 			r.Complete(!slow(err)) // after a timeout the program's kernel may retry
 			return
@@ -62,7 +64,7 @@ func (s *netstack) onTCP(r *tcp.ForwarderRequest) {
 	defer l.ledger.erase(slot)
 	if out == nil {
 		s.serveDNS(r)
-	} else if c := newRelay(s, r, out); c != nil {
+	} else if c := newRelay(ctx, s, r, out); c != nil {
 		c.run()
 	}
 }
@@ -91,8 +93,8 @@ type relay struct {
 	abort context.CancelFunc // cuts both sides after an error
 }
 
-// newRelay completes the program's connection, nil if it is gone.
-func newRelay(s *netstack, r *tcp.ForwarderRequest, out *net.TCPConn) *relay {
+// newRelay completes the program's connection, which ends with ctx; nil if it is gone.
+func newRelay(ctx context.Context, s *netstack, r *tcp.ForwarderRequest, out *net.TCPConn) *relay {
 	c := &relay{link: s.link, wq: &waiter.Queue{}, out: out}
 	ep, err := r.CreateEndpoint(c.wq)
 	r.Complete(err != nil)
@@ -102,7 +104,7 @@ func newRelay(s *netstack, r *tcp.ForwarderRequest, out *net.TCPConn) *relay {
 	c.in, c.size = ep, s.link.memory.share(leastBuffer, mostBuffer)
 	ep.SocketOptions().SetReceiveBufferSize(c.size, true)
 	ep.SocketOptions().SetSendBufferSize(c.size, true)
-	c.cut, c.abort = context.WithCancel(s.link.ctx)
+	c.cut, c.abort = context.WithCancel(ctx)
 	c.keepAlive()
 	return c
 }

@@ -337,7 +337,7 @@ func TestDialUnspecified(t *testing.T) {
 	to := world(t, "127.0.0.1:0", func(*net.TCPConn) { t.Error("a connection came") })
 	for _, a := range []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()} {
 		for _, network := range []string{"tcp", "udp"} {
-			c, err := h.dial(t.Context(), network, netip.AddrPortFrom(a, to.Port()))
+			c, err := h.dial(t.Context(), network, netip.AddrPortFrom(a, to.Port()), h.policy.Check)
 			var d *Denied
 			if !errors.As(err, &d) {
 				t.Errorf("%s to %v: %v", network, a, err)

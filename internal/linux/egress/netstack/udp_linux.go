@@ -43,13 +43,15 @@ func (s *netstack) onUDP(r *udp.ForwarderRequest) {
 		refuse()
 		return
 	}
-	out, err := l.host.dial(l.ctx, "udp", to)
+	ctx, end := l.track(to)
+	out, err := l.host.dial(ctx, "udp", to, l.check)
 	if err != nil {
+		end()
 		l.releaseFlow()
 		refuse()
 		return
 	}
-	f := &flow{stack: s, wq: &waiter.Queue{}, out: out.(*net.UDPConn), from: from, to: to, size: l.memory.share(leastBuffer, flowBuffer)}
+	f := &flow{stack: s, ctx: ctx, end: end, wq: &waiter.Queue{}, out: out.(*net.UDPConn), from: from, to: to, size: l.memory.share(leastBuffer, flowBuffer)}
 	ep, terr := r.CreateEndpoint(f.wq)
 	if terr != nil {
 		f.release()
@@ -63,6 +65,8 @@ func (s *netstack) onUDP(r *udp.ForwarderRequest) {
 // flow relays the datagrams between two ports.
 type flow struct {
 	stack    *netstack
+	ctx      context.Context // of Link.track
+	end      func()
 	wq       *waiter.Queue
 	in       tcpip.Endpoint // the program's side
 	out      *net.UDPConn   // the remote side
@@ -73,6 +77,7 @@ type flow struct {
 
 func (f *flow) release() {
 	f.out.Close()
+	f.end()
 	l := f.stack.link
 	l.memory.release(f.size)
 	l.releaseFlow()
@@ -82,7 +87,7 @@ func (f *flow) release() {
 // run relays datagrams until none was sent for flowIdle.
 func (f *flow) run() {
 	defer f.release()
-	ctx, cancel := context.WithCancel(f.stack.link.ctx)
+	ctx, cancel := context.WithCancel(f.ctx)
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { f.out.SetReadDeadline(time.Unix(1, 0)) })()
 	f.touch()

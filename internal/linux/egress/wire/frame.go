@@ -2,8 +2,8 @@
 // sandbox's link, and the frames of their connection.
 //
 // A frame is one message of a SOCK_SEQPACKET pair, at most MaxFrame bytes. The daemon sends Rules
-// frames, one Start, and then Names, Attach and Detach frames. The stack's process sends Ready,
-// Detached and Note frames. Each side closes the connection at the first malformed or unexpected
+// frames, one Start, and then Names, Attach, Restrict and Detach frames. The stack's process sends
+// Ready, Detached, Restricted and Note frames. Each side closes the connection at the first malformed or unexpected
 // frame.
 package wire
 
@@ -17,7 +17,7 @@ import (
 // Kind is the kind of a frame.
 type Kind uint8
 
-// The kinds. The daemon sends the first five, the stack's process the others.
+// The kinds. The daemon sends the first six, the stack's process the others.
 const (
 	// Rules adds to the operator's rules. Fields: Allow, Deny, Ports.
 	Rules Kind = iota + 1
@@ -25,14 +25,19 @@ const (
 	Start
 	// Names replaces the name servers. Field: Servers.
 	Names
-	// Attach passes a link: its TUN device and its ledger. Field: Link.
+	// Attach passes a link: its TUN device and its ledger. Fields: Link, Allow, Deny.
 	Attach
+	// Restrict replaces the restriction of a link: it denies Deny, except for Allow. Fields: Link,
+	// Allow, Deny.
+	Restrict
 	// Detach closes a link. Field: Link.
 	Detach
 	// Ready reports that the process has confined itself.
 	Ready
 	// Detached reports that a link is closed. Field: Link.
 	Detached
+	// Restricted reports that a Restrict is in force. Field: Link.
+	Restricted
 	// Note reports an event of a link. Fields: Link, Event.
 	Note
 )
@@ -83,13 +88,7 @@ func (f *Frame) Append(b []byte) []byte {
 	b = append(b, byte(f.Kind))
 	switch f.Kind {
 	case Rules:
-		for _, list := range [][]netip.Prefix{f.Allow, f.Deny} {
-			b = append(b, byte(len(list)))
-			for _, p := range list {
-				b = append(appendAddr(b, p.Addr()), byte(p.Bits()))
-			}
-		}
-		b = append(b, byte(len(f.Ports)))
+		b = append(f.appendRanges(b), byte(len(f.Ports)))
 		for _, p := range f.Ports {
 			b = le.AppendUint16(b, p)
 		}
@@ -101,10 +100,22 @@ func (f *Frame) Append(b []byte) []byte {
 			scope, _ := strconv.ParseUint(s.Addr().Zone(), 10, 32) // no zone: 0
 			b = le.AppendUint32(le.AppendUint16(appendAddr(b, s.Addr()), s.Port()), uint32(scope))
 		}
-	case Attach, Detach, Detached:
+	case Attach, Restrict:
+		b = f.appendRanges(le.AppendUint32(b, f.Link))
+	case Detach, Detached, Restricted:
 		b = le.AppendUint32(b, f.Link)
 	case Note:
 		b = append(le.AppendUint32(b, f.Link), byte(f.Event))
+	}
+	return b
+}
+
+func (f *Frame) appendRanges(b []byte) []byte {
+	for _, list := range [][]netip.Prefix{f.Allow, f.Deny} {
+		b = append(b, byte(len(list)))
+		for _, p := range list {
+			b = append(appendAddr(b, p.Addr()), byte(p.Bits()))
+		}
 	}
 	return b
 }
@@ -131,7 +142,9 @@ func Decode(b []byte) (Frame, error) {
 		for range d.count(MaxServers) {
 			f.Servers = append(f.Servers, d.server())
 		}
-	case Attach, Detach, Detached:
+	case Attach, Restrict:
+		f.Link, f.Allow, f.Deny = uint32(d.uint(4)), d.prefixes(), d.prefixes()
+	case Detach, Detached, Restricted:
 		f.Link = uint32(d.uint(4))
 	case Ready:
 	case Note:

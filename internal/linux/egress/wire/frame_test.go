@@ -21,7 +21,7 @@ func examples() []Frame {
 		{Kind: Rules, Allow: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, Deny: []netip.Prefix{netip.MustParsePrefix("::/0")}, Ports: []uint16{25}},
 		{Kind: Start, MaxConnections: 1024, MaxBytes: 1 << 40},
 		{Kind: Names}, {Kind: Names, Servers: []netip.AddrPort{netip.MustParseAddrPort("9.9.9.9:53"), netip.MustParseAddrPort("[fe80::1%7]:53")}},
-		{Kind: Attach, Link: 7}, {Kind: Detach, Link: 1 << 31}, {Kind: Ready}, {Kind: Detached, Link: 3}, {Kind: Note, Link: 9, Event: UsedUp},
+		{Kind: Attach, Link: 7}, {Kind: Restrict, Link: 7, Allow: long.Allow, Deny: long.Deny}, {Kind: Restricted, Link: 7}, {Kind: Detach, Link: 1 << 31}, {Kind: Ready}, {Kind: Detached, Link: 3}, {Kind: Note, Link: 9, Event: UsedUp},
 	}
 }
 
