@@ -114,6 +114,7 @@ type Error struct {
 	Retryable bool
 }
 
+// Error returns the code and the message.
 func (e *Error) Error() string { return string(e.Code) + ": " + e.Message }
 
 // lost is the error of an execution or a call without a connection.

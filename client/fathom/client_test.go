@@ -185,8 +185,8 @@ func TestCancel(t *testing.T) {
 	}
 }
 
-// Executions are concurrent. A receiver that blocks delays only its own, and further executions wait
-// for one of MaxPending places.
+// Executions are concurrent. A receiver that blocks delays only its own, and further executions
+// wait for one of MaxPending places.
 func TestConcurrent(t *testing.T) {
 	url, _ := serve(t, server.Options{})
 	c := dial(t, fathom.Options{URL: url, MaxPending: 8})
@@ -310,42 +310,12 @@ func TestServerAway(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	url, _ := serve(t, server.Options{})
-	late := dial(t, fathom.Options{URL: "http://" + addr})
-	done := make(chan error, 1)
-	go func() {
-		_, err := late.Execute(within(t), fathom.Request{Language: "python"}, nil)
-		done <- err
-	}()
-	if ln, err = net.Listen("tcp", addr); err != nil {
-		t.Skipf("the port was taken by another process: %v", err)
-	}
-	redirect := &http.Server{Handler: proxyTo(url)}
-	go redirect.Serve(ln)
-	defer redirect.Close()
-	if err := <-done; err != nil {
-		t.Error(err)
+	away := newCutter(t, url, 0, 0, 0, 0, 0) // it ends five attempts
+	late := dial(t, fathom.Options{URL: "http://" + away.Addr().String()})
+	if r, err := late.Execute(within(t), fathom.Request{Language: "python"}, nil); err != nil || away.count.Load() != 6 {
+		t.Errorf("%+v, %v after %d connections", r, err, away.count.Load())
 	}
 	late.Close()
-}
-
-// proxyTo leads upgrades to another server.
-func proxyTo(url string) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		inside, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusBadGateway)
-			return
-		}
-		defer inside.Close()
-		outside, _, err := http.NewResponseController(w).Hijack()
-		if err != nil {
-			return
-		}
-		defer outside.Close()
-		r.Write(inside)
-		go func() { io.Copy(inside, outside); inside.Close() }()
-		io.Copy(outside, inside)
-	})
 }
 
 // What the server refuses for good is an error at once, with the server's reason.

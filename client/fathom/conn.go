@@ -247,8 +247,8 @@ func (c *conn) forget(x *execution) {
 	}
 }
 
-// send writes a message. A write that fails ends the connection. The end of a caller's context does
-// not cut a write: the connection is that of other executions too.
+// send writes a message. A write that fails ends the connection. The end of a caller's context
+// does not cut a write: the connection is that of other executions too.
 func (c *conn) send(text []byte) error {
 	ctx, cancel := context.WithTimeout(context.Background(), writeTime)
 	defer cancel()
@@ -288,8 +288,8 @@ func (c *conn) read() error {
 	}
 }
 
-// unanswered returns the oldest execution without an answer, nil for none: an error without an id is
-// the answer to it. c.mu is held.
+// unanswered returns the oldest execution without an answer, nil for none: an error without an id
+// is the answer to it. c.mu is held.
 func (c *conn) unanswered() (oldest *execution) {
 	for _, x := range c.pending {
 		if !x.known && (oldest == nil || x.number < oldest.number) {

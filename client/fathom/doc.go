@@ -13,9 +13,9 @@
 // connection, at most Options.GiveUp.
 //
 // An execution whose connection is lost is not continued, because the protocol has no sessions: its
-// call returns an *Error with the code NETWORK_ERROR, which is Retryable. Whether its program ran is
-// not known; Result.Acknowledged reports whether the server had accepted it. With Request.Retries
-// the client runs it again.
+// call returns an *Error with the code NETWORK_ERROR, which is Retryable. Whether its program ran
+// is not known; Result.Acknowledged reports whether the server had accepted it. With
+// Request.Retries the client runs it again.
 //
 // # Limits
 //
