@@ -3,6 +3,7 @@ package engine
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"io"
 	"strconv"
 	"strings"
@@ -134,7 +135,15 @@ type eventLog struct {
 	wake chan struct{} // closed at the next event; nil if no reader waits
 }
 
-func newEventLog() *eventLog { return &eventLog{epoch: strconv.FormatInt(time.Now().UnixNano(), 36)} }
+// epochLen is the length of an epoch, in bytes of a-z and 2-7.
+const epochLen = 16
+
+func newEventLog() *eventLog { return &eventLog{epoch: strings.ToLower(rand.Text()[:epochLen])} }
+
+// isEpoch reports whether s has the form of an epoch.
+func isEpoch(s string) bool {
+	return len(s) == epochLen && strings.Trim(s, "abcdefghijklmnopqrstuvwxyz234567") == ""
+}
 
 // happened records an event.
 func (e *Engine) happened(v Event) {
@@ -186,7 +195,7 @@ func (e *Engine) Events(after string) (*EventReader, error) {
 	}
 	epoch, number, _ := strings.Cut(after, "-")
 	seq, err := strconv.ParseUint(number, 10, 64)
-	if _, bad := strconv.ParseUint(epoch, 36, 64); err != nil || bad != nil || epoch == l.epoch && seq > l.last {
+	if err != nil || !isEpoch(epoch) || epoch == l.epoch && seq > l.last {
 		return nil, &sandbar.Error{Code: sandbar.Invalid, Field: "after", Message: "position " + sandbar.Quote(after, 60) + " is not that of an event",
 			Fix: "send the id of the last event, or " + Oldest}
 	}

@@ -209,7 +209,7 @@ func TestBadRequests(t *testing.T) {
 		{"GET", "/sandboxes/nobody", ``, 404, `there is no sandbox`},
 		{"GET", "/sandboxes/" + string(sandbar.NewID()), ``, 404, `there is no sandbox`},
 		{"GET", "/sandboxes/" + id + "/dir?path=/none", ``, 404, ``},
-		{"GET", "/sandboxes/" + id + "/dir", ``, 400, ``},
+		{"GET", "/sandboxes/" + id + "/dir?path=", ``, 400, ``},
 		{"GET", "/sandboxes/" + id + "/dir?path=/&path=/", ``, 400, `given twice`},
 		{"GET", "/sandboxes/" + id + "/dir?pth=/", ``, 400, `known are path and after`},
 		{"GET", "/koyeb-sandbox/health", ``, 400, `X-Routing-Key`},

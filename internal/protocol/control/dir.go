@@ -26,7 +26,7 @@ func (e *entry) dir(r *http.Request) (wire.Dir, error) {
 	if err != nil {
 		return wire.Dir{}, err
 	}
-	all, err := e.sandbox.FS().ReadDir(r.Context(), q.Get("path"), q.Get("after"), maxPage+1)
+	all, err := e.sandbox.FS().ReadDir(r.Context(), pathOf(q), q.Get("after"), maxPage+1)
 	if err != nil {
 		return wire.Dir{}, err
 	}

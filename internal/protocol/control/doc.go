@@ -7,7 +7,7 @@
 //	GET    /sandboxes/{id}               one (wire.Sandbox)
 //	DELETE /sandboxes/{id}               remove one: 204 when nothing of it is left
 //	GET    /sandboxes/{id}/metrics       what one uses now (wire.Metrics)
-//	POST   /sandboxes/{id}/renew         count as use; another idle timeout (wire.Renew, wire.Sandbox)
+//	POST   /sandboxes/{id}/renew         count as use, change the idle timeout (wire.Renew)
 //	POST   /sandboxes/{id}/pause         save one on disk and stop it (wire.Sandbox)
 //	POST   /sandboxes/{id}/resume        continue a paused one (wire.Sandbox)
 //	POST   /sandboxes/{id}/fork          copy a running one (wire.Fork): 201 and wire.List

@@ -2,6 +2,7 @@ package control
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -348,6 +349,108 @@ func TestBodiesAsTheSchemaSays(t *testing.T) {
 				t.Errorf("%d bodies were allowed and %d refused", allowed, refused)
 			}
 		})
+	}
+}
+
+// parameter is a query parameter of the document.
+type parameter struct {
+	Name, In string
+	Schema   struct {
+		Type      string
+		Enum      []string
+		Minimum   *int
+		Maximum   *int
+		MinLength int
+		MaxItems  int
+	}
+}
+
+// right and wrong values of a parameter, as the document describes it. wrong is "" if it says
+// nothing about values.
+func (p parameter) values(good map[string]string) (right, wrong string) {
+	right = good[p.Name]
+	switch s := p.Schema; {
+	case len(s.Enum) > 0:
+		return s.Enum[0], "none-of-these"
+	case s.Type == "integer":
+		return fmt.Sprint(*s.Minimum), fmt.Sprint(*s.Maximum + 1)
+	case s.Type == "boolean":
+		return "true", "perhaps"
+	case s.MaxItems > 0:
+		return right, strings.TrimSuffix(strings.Repeat(right+"&"+p.Name+"=", s.MaxItems+1), "&"+p.Name+"=")
+	}
+	return right, ""
+}
+
+// TestQueriesAsTheDocumentSays tests each query parameter of the document: its values are accepted,
+// others are refused, and so are repetitions of one that is no list, and parameters that the
+// document lacks.
+func TestQueriesAsTheDocumentSays(t *testing.T) {
+	r := newStates(t)
+	id := string(r.create(`{"name":"box"}`).ID)
+	good := map[string]string{"label": "a=b", "driver": "faulty", "name": "box", "sandbox": "box", "type": "sandbox", "path": ".", "state": "running"}
+	good["after"] = "oldest"
+	next := "1." + id
+	tested := 0
+	for path, item := range readDescription(t).Paths {
+		for m, raw := range item {
+			var o struct{ Parameters []parameter }
+			if m != "get" || strings.Contains(path, "/executor/") || json.Unmarshal(raw, &o) != nil {
+				continue
+			}
+			url := "/v1" + strings.NewReplacer("{id}", id, "{port}", "8000").Replace(path)
+			if strings.HasSuffix(path, "/exec") || strings.HasSuffix(path, "/ports/{port}") {
+				continue // an upgrade is required first
+			}
+			ask := func(query string) (status int) {
+				ctx, cancel := context.WithTimeout(t.Context(), patience)
+				defer cancel()
+				q, err := http.NewRequestWithContext(ctx, "GET", "http://"+r.addr+url+"?"+query, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				q.Header.Set("Authorization", "Bearer "+token)
+				resp, err := new(http.Transport{DisableKeepAlives: true}).RoundTrip(q)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer resp.Body.Close() // some answers have no end
+				return resp.StatusCode
+			}
+			var names []string
+			for _, p := range o.Parameters {
+				if p.In != "query" {
+					continue
+				}
+				tested++
+				names = append(names, p.Name)
+				values := maps.Clone(good)
+				switch {
+				case path == "/sandboxes":
+					values["after"] = next
+				case strings.HasSuffix(path, "/dir"):
+					values["after"] = "x"
+				}
+				right, wrong := p.values(values)
+				if status := ask(p.Name + "=" + right); status == http.StatusBadRequest {
+					t.Errorf("GET %s?%s=%s is refused", path, p.Name, right)
+				}
+				if wrong != "" {
+					if status := ask(p.Name + "=" + wrong); status != http.StatusBadRequest {
+						t.Errorf("GET %s?%s=%.40s: %d", path, p.Name, wrong, status)
+					}
+				}
+				if status := ask(p.Name + "=" + right + "&" + p.Name + "=" + right); (status == http.StatusBadRequest) != (p.Schema.Type != "array") {
+					t.Errorf("GET %s with %s twice: %d", path, p.Name, status)
+				}
+			}
+			if status := ask("unknown=1"); len(names) > 0 && status != http.StatusBadRequest {
+				t.Errorf("GET %s?unknown=1: %d", path, status)
+			}
+		}
+	}
+	if tested < 12 {
+		t.Errorf("%d parameters", tested)
 	}
 }
 

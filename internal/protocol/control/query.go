@@ -33,3 +33,11 @@ func knownAre(names []string) string {
 	}
 	return "known are " + strings.Join(names[:last], ", ") + " and " + names[last]
 }
+
+// pathOf returns the parameter path. Default: the home directory.
+func pathOf(q url.Values) string {
+	if q.Has("path") {
+		return q.Get("path")
+	}
+	return "."
+}

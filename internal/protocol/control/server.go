@@ -227,8 +227,8 @@ func (s *Server) begin(parent context.Context, t target) (ctx context.Context, e
 }
 
 // endless reports whether a request has no end of its own, so that Shutdown need not wait for it: a
-// connection to a port, a watch of files, a reader of events, a preview, and following a process's log, which lasts as
-// long as the sandbox.
+// connection to a port, a watch of files, a reader of events, a preview, and following a process's
+// log, which lasts as long as the sandbox.
 func endless(t target) bool {
 	return t.kind == happenings || t.kind == port || t.kind == watch || t.kind == preview || t.kind == web || t.kind == executor && strings.HasSuffix(t.rest, "_logs_streaming")
 }

@@ -65,13 +65,9 @@ func (e *entry) startWatch(r *http.Request) (sandbar.FileWatch, error) {
 			return nil, invalid("recursive", "recursive is "+sandbar.Quote(q.Get("recursive"), 40), "allowed: true and false")
 		}
 	}
-	path := "."
-	if q.Has("path") {
-		path = q.Get("path")
-	}
 	files, ok := e.sandbox.FS().(sandbar.FileWatcher)
 	if !ok {
 		return nil, &sandbar.Error{Code: sandbar.Unsupported, Message: "this sandbox cannot watch files"}
 	}
-	return files.Watch(r.Context(), path, recursive)
+	return files.Watch(r.Context(), pathOf(q), recursive)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/client/fathom/wire"
 	"github.com/sandbar-dev/sandbar/engine"
 )
 
@@ -177,11 +178,11 @@ func (c *conn) handle(kind websocket.MessageType, msg []byte) bool {
 // executeRequest executes a valid request. It uses the frame unless it returns a refusal.
 func (c *conn) executeRequest(req request, f *frame) *refusal {
 	switch req.kind {
-	case typeExecute:
+	case wire.Execute:
 		return c.execute(req.id, &req.run, f)
-	case typeCancel:
+	case wire.Cancel:
 		return c.cancel(req.id, f)
-	default: // typePing
+	default: // wire.Ping
 		load := c.server.engine.Stats()
 		f.b = appendPong(f.b[:0], time.Now(), load.Active, load.Queued)
 		c.out.send(f)
@@ -221,12 +222,12 @@ func (c *conn) checkAdmission(id string) *refusal {
 	defer c.mu.Unlock()
 	switch _, running := c.runs[id]; {
 	case running:
-		return &refusal{id: id, code: CodeInvalidRequest,
+		return &refusal{id: id, code: wire.CodeInvalidRequest,
 			message: "an execution with this id is under way on this connection; use a fresh id for each"}
 	case c.draining:
 		return refuse(id, errShutdown)
 	case len(c.runs) >= c.server.options.MaxExecutions:
-		return &refusal{id: id, code: CodeSandboxOverloaded,
+		return &refusal{id: id, code: wire.CodeSandboxOverloaded,
 			message: "this connection has as many executions under way as it may have; wait for one to end"}
 	}
 	return nil
@@ -238,7 +239,7 @@ func (c *conn) cancel(id string, f *frame) *refusal {
 	r, ok := c.runs[id]
 	c.mu.Unlock()
 	if !ok {
-		return &refusal{id: id, code: CodeUnknownExecution,
+		return &refusal{id: id, code: wire.CodeUnknownExecution,
 			message: "no execution with this id is under way on this connection; it may have ended already"}
 	}
 	c.out.release(f)

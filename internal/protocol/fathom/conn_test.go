@@ -16,6 +16,7 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/client/fathom/wire"
 	"github.com/sandbar-dev/sandbar/engine"
 	"github.com/sandbar-dev/sandbar/internal/driver/faulty"
 )
@@ -43,7 +44,7 @@ func checkPattern(t *testing.T, c *client, id string, total int64) {
 	}
 	for at := int64(0); at < total; {
 		m := c.receive()
-		if m.ID != id || m.Type != typeStdout {
+		if m.ID != id || m.Type != wire.Stdout {
 			continue
 		}
 		if len(m.Data) == 0 || len(m.Data) > maxData {
@@ -139,7 +140,7 @@ func TestStuckClientStillCancels(t *testing.T) {
 		}
 		last := map[string]string{}
 		for len(last) < 2 {
-			if m := c.receive(); m.Type == typeStatus && m.Status != Running {
+			if m := c.receive(); m.Type == wire.StatusType && m.Status != wire.Running {
 				last[m.ID] = m.brief()
 			}
 		}
@@ -221,7 +222,7 @@ func TestSlowIsNotStuck(t *testing.T) {
 		for at := int64(0); at < 256<<10; {
 			time.Sleep(20 * time.Second)
 			m := c.receive()
-			if m.Type != typeStdout {
+			if m.Type != wire.Stdout {
 				t.Fatalf("received %q", m.brief())
 			}
 			at += int64(len(m.Data))
@@ -244,7 +245,7 @@ func TestFairness(t *testing.T) {
 			if m.ID == "loud" {
 				loud++
 			}
-			if m.ID == "soft" && m.Type == typeResult {
+			if m.ID == "soft" && m.Type == wire.ResultType {
 				break
 			}
 		}
@@ -368,7 +369,7 @@ func TestShutdownDeadline(t *testing.T) {
 		go func() { down <- r.server.Shutdown(timeout(t, 10*time.Second)) }()
 		last := map[string]string{}
 		for len(last) < 3 {
-			if m := c.receive(); m.Type == typeError || m.Type == typeResult {
+			if m := c.receive(); m.Type == wire.ErrorType || m.Type == wire.ResultType {
 				last[m.ID] = m.brief()
 			}
 		}
@@ -487,7 +488,7 @@ func TestOutputLimitExact(t *testing.T) {
 			c.expect(id+" ack", id+" status running")
 			got := 0
 			m := c.receive()
-			for ; m.Type == typeStdout || m.Type == typeStderr; m = c.receive() {
+			for ; m.Type == wire.Stdout || m.Type == wire.Stderr; m = c.receive() {
 				got += len(m.Data)
 			}
 			if got != limit {
@@ -518,7 +519,7 @@ write stdout "tail"`: strings.Repeat("x", 32),
 		c.expect("e ack", "e status running")
 		got := ""
 		m := c.receive()
-		for ; m.Type == typeStdout || m.Type == typeStderr; m = c.receive() {
+		for ; m.Type == wire.Stdout || m.Type == wire.Stderr; m = c.receive() {
 			got += m.Data
 		}
 		if got != want {
@@ -598,23 +599,23 @@ func (c *client) storm(n int) {
 		m := c.receive()
 		was := state[m.ID]
 		switch {
-		case m.Type == typePong:
+		case m.Type == wire.Pong:
 			ponged = true
-		case m.Type == typeAck && was == "":
+		case m.Type == wire.Ack && was == "":
 			state[m.ID] = "ack"
 			left++
-		case m.Type == typeStatus && m.Status == Running && was == "ack":
+		case m.Type == wire.StatusType && m.Status == wire.Running && was == "ack":
 			state[m.ID] = "running"
-		case m.Type == typeStatus && m.Status == Cancelled && was == "ack", m.Type == typeStatus && m.Status != Running && was == "running":
+		case m.Type == wire.StatusType && m.Status == wire.Cancelled && was == "ack", m.Type == wire.StatusType && m.Status != wire.Running && was == "running":
 			state[m.ID] = "ended"
-		case (m.Type == typeStdout || m.Type == typeStderr) && was == "running":
-		case m.Type == typeError && m.Code == CodeOutputLimit && was == "ended":
-		case m.Type == typeResult && was == "ended",
-			m.Type == typeError && m.Code == CodeInternalError && was == "running":
+		case (m.Type == wire.Stdout || m.Type == wire.Stderr) && was == "running":
+		case m.Type == wire.ErrorType && m.Code == wire.CodeOutputLimit && was == "ended":
+		case m.Type == wire.ResultType && was == "ended",
+			m.Type == wire.ErrorType && m.Code == wire.CodeInternalError && was == "running":
 			delete(state, m.ID)
 			left--
-		case m.Type == typeError && (m.Code == CodeUnknownExecution || m.Code == CodeSandboxOverloaded):
-		case m.Type == typeError && m.Code == CodeInvalidRequest && was != "": // the id is in use
+		case m.Type == wire.ErrorType && (m.Code == wire.CodeUnknownExecution || m.Code == wire.CodeSandboxOverloaded):
+		case m.Type == wire.ErrorType && m.Code == wire.CodeInvalidRequest && was != "": // the id is in use
 		default:
 			c.t.Errorf("%q came when the execution was %q", m.brief(), was)
 			return

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/sandbar-dev/sandbar/client/fathom/wire"
 	"github.com/sandbar-dev/sandbar/internal/text/strictjson"
 )
 
@@ -28,7 +29,7 @@ const maxID = 256
 
 // request is a decoded message of a client.
 type request struct {
-	kind string // typeExecute, typeCancel or typePing
+	kind string // wire.Execute, wire.Cancel or wire.Ping
 	id   string // empty for a ping
 	run  execute
 }
@@ -57,7 +58,7 @@ type refusal struct {
 
 // invalid returns a refusal with INVALID_REQUEST.
 func invalid(format string, args ...any) *refusal {
-	return &refusal{code: CodeInvalidRequest, message: fmt.Sprintf(format, args...)}
+	return &refusal{code: wire.CodeInvalidRequest, message: fmt.Sprintf(format, args...)}
 }
 
 // decode decodes one message: the result is a complete, valid request, or a refusal with the reason
@@ -164,11 +165,11 @@ func decodeRequest(fields map[string]json.RawMessage, id string, badID *refusal,
 		return request{}, invalid("ts must be a string, an ISO 8601 time, not %s", kindOf(fields["ts"]))
 	}
 	switch kind {
-	case typePing:
+	case wire.Ping:
 		return request{kind: kind}, nil
-	case typeCancel:
+	case wire.Cancel:
 		return request{kind: kind, id: id}, badID
-	case typeExecute:
+	case wire.Execute:
 		if badID != nil {
 			return request{}, badID
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/client/fathom/wire"
 	"github.com/sandbar-dev/sandbar/engine/lang"
 )
 
@@ -180,7 +181,7 @@ func TestDecodeFields(t *testing.T) {
 		{"ID", `7`, ""},
 	} {
 		_, bad := decode(vary(t, tt.field, tt.raw), r)
-		checkRefusal(t, tt.field+" = "+tt.raw, bad, CodeInvalidRequest, tt.wrong)
+		checkRefusal(t, tt.field+" = "+tt.raw, bad, wire.CodeInvalidRequest, tt.wrong)
 	}
 }
 
@@ -206,7 +207,7 @@ func checkRefusal(t *testing.T, what string, bad *refusal, code Code, wrong stri
 func TestDecodeLanguage(t *testing.T) {
 	for _, raw := range []string{`"rust"`, `"Python"`, `""`, `"python\n"`} {
 		_, bad := decode(vary(t, "language", raw), testRanges(t))
-		checkRefusal(t, raw, bad, CodeLanguageNotSupported, "is not available|available are elixir, javascript, python, shell")
+		checkRefusal(t, raw, bad, wire.CodeLanguageNotSupported, "is not available|available are elixir, javascript, python, shell")
 	}
 }
 
@@ -260,7 +261,7 @@ func TestDecodeSyntax(t *testing.T) {
 		{"too many members", ping + `[0` + strings.Repeat(",0", 1<<16) + "]}", "more than 65536 members"},
 	} {
 		_, bad := decode([]byte(tt.msg), r)
-		checkRefusal(t, tt.name, bad, CodeInvalidRequest, tt.wrong)
+		checkRefusal(t, tt.name, bad, wire.CodeInvalidRequest, tt.wrong)
 		if bad != nil && bad.id != "" {
 			t.Errorf("%s: the refusal has the id %q", tt.name, bad.id)
 		}
@@ -285,7 +286,7 @@ func TestDecodeID(t *testing.T) {
 		{"other case", `{"v":1,"type":"cancel","Id":"a"}`, ""},
 	} {
 		_, bad := decode([]byte(tt.msg), r)
-		if bad == nil || bad.id != tt.id || bad.code != CodeInvalidRequest {
+		if bad == nil || bad.id != tt.id || bad.code != wire.CodeInvalidRequest {
 			t.Errorf("%s: %+v, want INVALID_REQUEST with the id %q", tt.name, bad, tt.id)
 		}
 	}
@@ -429,10 +430,10 @@ func checkErrorMessage(t *testing.T, b []byte, bad *refusal) {
 func encodeRequest(t *testing.T, r request) []byte {
 	t.Helper()
 	m := map[string]any{"v": Version, "type": r.kind}
-	if r.kind != typePing {
+	if r.kind != wire.Ping {
 		m["id"] = r.id
 	}
-	if r.kind == typeExecute {
+	if r.kind == wire.Execute {
 		lim := map[string]int64{"timeout_ms": r.run.limits.timeoutMS, "memory_mb": r.run.limits.memoryMB}
 		if r.run.limits.cpuShares != 0 {
 			lim["cpu_shares"] = r.run.limits.cpuShares

@@ -5,41 +5,14 @@ import (
 	"time"
 
 	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/client/fathom/wire"
 )
 
-// Version is the protocol version of this package, as in the field v and the header
-// X-Protocol-Version.
-const Version = 1
+// Version is the protocol version of this package.
+const Version = wire.Version
 
-// The message types (docs/protocols.md, Fathom: "Client → Sandbox Messages"
-// and "Sandbox → Client Messages").
-const (
-	typeExecute = "execute"
-	typeCancel  = "cancel"
-	typePing    = "ping"
-
-	typeAck    = "ack"
-	typeStatus = "status"
-	typeStdout = "stdout"
-	typeStderr = "stderr"
-	typeResult = "result"
-	typeError  = "error"
-	typePong   = "pong"
-)
-
-// Status is the state of an execution in a status message. The set is closed: a known client
-// crashes at a status that the specification does not have.
-type Status string
-
-// The statuses.
-const (
-	Running   Status = "running"
-	Completed Status = "completed"
-	Failed    Status = "failed"
-	Cancelled Status = "cancelled"
-	TimedOut  Status = "timeout"
-	OOM       Status = "oom"
-)
+// Status is the state of an execution in a status message.
+type Status = wire.Status
 
 // An execID is a client's id of an execution, as text and as an encoded JSON string, so that it is
 // encoded only once. The zero execID is no id; messages then omit the field.
@@ -78,20 +51,20 @@ func appendTime(b []byte, now time.Time) []byte {
 }
 
 func appendAck(b []byte, id execID, now time.Time) []byte {
-	return append(appendHead(b, typeAck, id, now), '}')
+	return append(appendHead(b, wire.Ack, id, now), '}')
 }
 
 func appendStatus(b []byte, id execID, now time.Time, s Status) []byte {
-	b = append(appendHead(b, typeStatus, id, now), `,"status":"`...)
+	b = append(appendHead(b, wire.StatusType, id, now), `,"status":"`...)
 	return append(append(b, s...), `"}`...)
 }
 
 // appendOutputHead begins an output message. The encoded content of data follows, and then
 // appendOutputEnd.
 func appendOutputHead(b []byte, id execID, now time.Time, s sandbar.Stream) []byte {
-	kind := typeStdout
+	kind := wire.Stdout
 	if s == sandbar.Stderr {
-		kind = typeStderr
+		kind = wire.Stderr
 	}
 	return append(appendHead(b, kind, id, now), `,"data":"`...)
 }
@@ -108,7 +81,7 @@ type result struct {
 }
 
 func appendResult(b []byte, id execID, now time.Time, r result) []byte {
-	b = append(appendHead(b, typeResult, id, now), `,"exit_code":`...)
+	b = append(appendHead(b, wire.ResultType, id, now), `,"exit_code":`...)
 	if r.exited {
 		b = strconv.AppendInt(b, int64(r.exitCode), 10)
 	} else {
@@ -124,7 +97,7 @@ func appendResult(b []byte, id execID, now time.Time, r result) []byte {
 }
 
 func appendError(b []byte, id execID, now time.Time, code Code, message string) []byte {
-	b = append(appendHead(b, typeError, id, now), `,"code":"`...)
+	b = append(appendHead(b, wire.ErrorType, id, now), `,"code":"`...)
 	b = append(b, code...)
 	b = appendString(append(b, `","message":`...), message)
 	b = append(b, `,"retryable":`...)
@@ -132,7 +105,7 @@ func appendError(b []byte, id execID, now time.Time, code Code, message string) 
 }
 
 func appendPong(b []byte, now time.Time, active, queued int) []byte {
-	b = append(appendHead(b, typePong, execID{}, now), `,"load":{"active_executions":`...)
+	b = append(appendHead(b, wire.Pong, execID{}, now), `,"load":{"active_executions":`...)
 	b = strconv.AppendInt(b, int64(active), 10)
 	b = append(b, `,"queue_depth":`...)
 	return append(strconv.AppendInt(b, int64(queued), 10), "}}"...)

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/client/fathom/wire"
 )
 
 // noon is 12:00:00.0019 in UTC, in another zone: milliseconds are rounded down, and the zone is
@@ -25,7 +26,7 @@ func TestEncode(t *testing.T) {
 		name, got, want string
 	}{
 		{"ack", string(appendAck(nil, id, noon)), `{"v":1,"type":"ack",` + head + `}`},
-		{"status", string(appendStatus(nil, id, noon, Running)), `{"v":1,"type":"status",` + head + `,"status":"running"}`},
+		{"status", string(appendStatus(nil, id, noon, wire.Running)), `{"v":1,"type":"status",` + head + `,"status":"running"}`},
 		{"stdout", string(appendOutputEnd(appendOutputHead(nil, id, noon, sandbar.Stdout))), `{"v":1,"type":"stdout",` + head + `,"data":""}`},
 		{"stderr", string(appendOutputEnd(appendOutputHead(nil, id, noon, sandbar.Stderr))), `{"v":1,"type":"stderr",` + head + `,"data":""}`},
 		{"result", string(appendResult(nil, id, noon, full)),
@@ -34,9 +35,9 @@ func TestEncode(t *testing.T) {
 			`{"v":1,"type":"result",` + head + `,"exit_code":0,"duration_ms":0,"resource_usage":{"peak_memory_mb":1,"cpu_time_ms":0}}`},
 		{"result, no exit code", string(appendResult(nil, id, noon, null)),
 			`{"v":1,"type":"result",` + head + `,"exit_code":null,"duration_ms":0,"resource_usage":{"peak_memory_mb":0,"cpu_time_ms":0}}`},
-		{"error", string(appendError(nil, id, noon, CodeOutputLimit, "too \"much\"\xff")),
+		{"error", string(appendError(nil, id, noon, wire.CodeOutputLimit, "too \"much\"\xff")),
 			`{"v":1,"type":"error",` + head + `,"code":"OUTPUT_LIMIT","message":"too \"much\"` + "\uFFFD" + `","retryable":false}`},
-		{"error without id", string(appendError(nil, execID{}, noon, CodeInternalError, "x")),
+		{"error without id", string(appendError(nil, execID{}, noon, wire.CodeInternalError, "x")),
 			`{"v":1,"type":"error","ts":"2025-12-27T12:00:00.001Z","code":"INTERNAL_ERROR","message":"x","retryable":true}`},
 		{"pong", string(appendPong(nil, noon, 3, 14)),
 			`{"v":1,"type":"pong","ts":"2025-12-27T12:00:00.001Z","load":{"active_executions":3,"queue_depth":14}}`},

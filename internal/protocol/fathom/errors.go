@@ -1,32 +1,12 @@
 package fathom
 
-import "github.com/sandbar-dev/sandbar"
-
-// Code is an error code of the protocol (docs/protocols.md, Fathom: "Error
-// Codes"). The set is closed.
-type Code string
-
-// The codes.
-const (
-	CodeTimeout              Code = "TIMEOUT"
-	CodeOOM                  Code = "OOM"
-	CodeOutputLimit          Code = "OUTPUT_LIMIT"
-	CodeLanguageNotSupported Code = "LANGUAGE_NOT_SUPPORTED"
-	CodeInvalidRequest       Code = "INVALID_REQUEST"
-	CodeUnknownExecution     Code = "UNKNOWN_EXECUTION"
-	CodeSandboxOverloaded    Code = "SANDBOX_OVERLOADED"
-	CodeInternalError        Code = "INTERNAL_ERROR"
-	CodeNetworkError         Code = "NETWORK_ERROR"
+import (
+	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/client/fathom/wire"
 )
 
-// Retryable returns the "Retryable" column of the table of error codes.
-func (c Code) Retryable() bool {
-	switch c {
-	case CodeSandboxOverloaded, CodeInternalError, CodeNetworkError:
-		return true
-	}
-	return false
-}
+// Code is an error code of the protocol.
+type Code = wire.Code
 
 // ending is the report of an execution's end: a terminal status, an error, or both, and whether a
 // result follows.
@@ -43,23 +23,23 @@ func endingOf(r sandbar.Result) ending {
 	switch r.Outcome {
 	case sandbar.Exited:
 		if r.ExitCode == 0 {
-			return ending{status: Completed, result: true, exitCode: true}
+			return ending{status: wire.Completed, result: true, exitCode: true}
 		}
-		return ending{status: Failed, result: true, exitCode: true}
+		return ending{status: wire.Failed, result: true, exitCode: true}
 	case sandbar.Signaled:
-		return ending{status: Failed, result: true}
+		return ending{status: wire.Failed, result: true}
 	case sandbar.OutOfMemory:
-		return ending{status: OOM, result: true}
+		return ending{status: wire.OOM, result: true}
 	case sandbar.OutputLimit:
-		return ending{status: Failed, result: true, code: CodeOutputLimit,
+		return ending{status: wire.Failed, result: true, code: wire.CodeOutputLimit,
 			message: "output exceeded limits.max_output_bytes; the output up to the limit has been delivered"}
 	case sandbar.TimedOut:
-		return ending{status: TimedOut, result: true}
+		return ending{status: wire.TimedOut, result: true}
 	case sandbar.Cancelled:
-		return ending{status: Cancelled, result: true}
+		return ending{status: wire.Cancelled, result: true}
 	}
 	// Lost, or an outcome that this table lacks: how the program ended is unknown.
-	return ending{code: CodeInternalError,
+	return ending{code: wire.CodeInternalError,
 		message: "the sandbox was lost while the program ran; how the program ended is not known"}
 }
 
@@ -67,23 +47,23 @@ func endingOf(r sandbar.Result) ending {
 func codeOf(e *sandbar.Error) Code {
 	switch e.Code {
 	case sandbar.Invalid, sandbar.TooLarge, sandbar.Denied, sandbar.Unauthenticated:
-		return CodeInvalidRequest
+		return wire.CodeInvalidRequest
 	case sandbar.Unsupported:
 		// the catalogue or the sandbox lacks the language; otherwise the host cannot enforce a
 		// limit
 		if e.Field == "language" {
-			return CodeLanguageNotSupported
+			return wire.CodeLanguageNotSupported
 		}
-		return CodeInvalidRequest
+		return wire.CodeInvalidRequest
 	case sandbar.Exhausted:
-		return CodeSandboxOverloaded
+		return wire.CodeSandboxOverloaded
 	case sandbar.Timeout:
-		return CodeTimeout
+		return wire.CodeTimeout
 	case sandbar.Unavailable, sandbar.Canceled:
 		// The backend cannot be reached, or the server is shutting down. A cancellation by the
 		// client is no error, see run.go.
-		return CodeNetworkError
+		return wire.CodeNetworkError
 	}
 	// NotFound, Exists, Conflict, NoSpace, Gone, Internal: not caused by the client's request.
-	return CodeInternalError
+	return wire.CodeInternalError
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/client/fathom/wire"
 	"github.com/sandbar-dev/sandbar/internal/protocol/wiretest"
 )
 
@@ -39,14 +40,14 @@ func describe(e ending, exitCode int) string {
 // TestTablesAreTotal tests that an unknown outcome or code is reported as unknown.
 func TestTablesAreTotal(t *testing.T) {
 	for _, o := range []sandbar.Outcome{0, -1, 99} {
-		if e := endingOf(sandbar.Result{Outcome: o}); e.status != "" || e.result || e.code != CodeInternalError {
+		if e := endingOf(sandbar.Result{Outcome: o}); e.status != "" || e.result || e.code != wire.CodeInternalError {
 			t.Errorf("outcome %d: %+v", o, e)
 		}
 	}
-	if c := codeOf(&sandbar.Error{Code: "something new"}); c != CodeInternalError {
+	if c := codeOf(&sandbar.Error{Code: "something new"}); c != wire.CodeInternalError {
 		t.Errorf("unknown code: %s", c)
 	}
-	if r := refuse("x", errors.New("plain")); r.code != CodeInternalError || r.id != "x" || r.message != "plain" {
+	if r := refuse("x", errors.New("plain")); r.code != wire.CodeInternalError || r.id != "x" || r.message != "plain" {
 		t.Errorf("plain error: %+v", r)
 	}
 }
@@ -59,9 +60,9 @@ func TestRetryable(t *testing.T) {
 		t.Fatal(err)
 	}
 	for code, want := range map[Code]bool{
-		CodeTimeout: false, CodeOOM: false, CodeOutputLimit: false,
-		CodeLanguageNotSupported: false, CodeInvalidRequest: false, CodeUnknownExecution: false,
-		CodeSandboxOverloaded: true, CodeInternalError: true, CodeNetworkError: true,
+		wire.CodeTimeout: false, wire.CodeOOM: false, wire.CodeOutputLimit: false,
+		wire.CodeLanguageNotSupported: false, wire.CodeInvalidRequest: false, wire.CodeUnknownExecution: false,
+		wire.CodeSandboxOverloaded: true, wire.CodeInternalError: true, wire.CodeNetworkError: true,
 	} {
 		if got := code.Retryable(); got != want {
 			t.Errorf("%s: retryable is %v", code, got)
@@ -70,7 +71,7 @@ func TestRetryable(t *testing.T) {
 			t.Errorf("docs/fathom.md has no row %q", row)
 		}
 	}
-	for _, status := range []Status{Running, Completed, Failed, Cancelled, TimedOut, OOM} {
+	for _, status := range []Status{wire.Running, wire.Completed, wire.Failed, wire.Cancelled, wire.TimedOut, wire.OOM} {
 		if !strings.Contains(string(page), "`"+string(status)+"`") {
 			t.Errorf("docs/fathom.md has no status %s", status)
 		}

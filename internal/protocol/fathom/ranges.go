@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/client/fathom/wire"
 	"github.com/sandbar-dev/sandbar/engine/lang"
 )
 
@@ -60,7 +61,7 @@ func (r *ranges) checkLanguage(name string) *refusal {
 	if r.available != nil {
 		err = lang.Unknown(name, r.available())
 	}
-	return &refusal{code: CodeLanguageNotSupported, message: sandbar.AsError(err).Error()}
+	return &refusal{code: wire.CodeLanguageNotSupported, message: sandbar.AsError(err).Error()}
 }
 
 // maxFrame is the length of the longest valid request, in bytes: all its strings as six-byte

@@ -12,6 +12,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/txtar"
 
+	"github.com/sandbar-dev/sandbar/client/fathom/wire"
 	"github.com/sandbar-dev/sandbar/internal/protocol/wiretest"
 	"github.com/sandbar-dev/sandbar/internal/test/testenv"
 	"github.com/sandbar-dev/sandbar/internal/test/testenv/backend"
@@ -92,7 +93,7 @@ func realRequests(t *testing.T, lines []string) []string {
 	t.Helper()
 	for i, line := range lines {
 		var ask struct{ Type, Language, Code string }
-		if json.Unmarshal([]byte(line), &ask) != nil || ask.Type != typeExecute {
+		if json.Unmarshal([]byte(line), &ask) != nil || ask.Type != wire.Execute {
 			continue
 		}
 		program, err := realProgram(ask.Language, ask.Code)
@@ -122,7 +123,7 @@ func realAnswers(t *testing.T, lines []string) (out []string) {
 			out, last = append(out, line), nil
 			continue
 		}
-		if m["type"] == typeResult {
+		if m["type"] == wire.ResultType {
 			m["resource_usage"] = map[string]string{"peak_memory_mb": "$int", "cpu_time_ms": "$int"}
 		}
 		if splits(m) != "" && last != nil && last["type"] == m["type"] && last["id"] == m["id"] {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/coder/websocket"
 
+	"github.com/sandbar-dev/sandbar/client/fathom/wire"
 	"github.com/sandbar-dev/sandbar/driver"
 	"github.com/sandbar-dev/sandbar/engine"
 	"github.com/sandbar-dev/sandbar/internal/driver/faulty"
@@ -278,14 +279,14 @@ func (c *client) expect(want ...string) {
 func (m message) brief() string {
 	s := m.ID + " " + m.Type
 	switch m.Type {
-	case typeStatus:
+	case wire.StatusType:
 		s += " " + string(m.Status)
-	case typeStdout, typeStderr:
+	case wire.Stdout, wire.Stderr:
 		s += " " + m.Data
-	case typeResult:
+	case wire.ResultType:
 		b, _ := json.Marshal(m.ExitCode)
 		s += " " + string(b)
-	case typeError:
+	case wire.ErrorType:
 		s += " " + string(m.Code)
 	}
 	return s

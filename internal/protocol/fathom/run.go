@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/client/fathom/wire"
 	"github.com/sandbar-dev/sandbar/engine"
 	"github.com/sandbar-dev/sandbar/internal/text/strictjson"
 )
@@ -66,7 +67,7 @@ func (r *run) run() {
 // Started implements engine.Sink.
 func (r *run) Started() {
 	r.started = true
-	r.send(func(b []byte) []byte { return appendStatus(b, r.id, time.Now(), Running) })
+	r.send(func(b []byte) []byte { return appendStatus(b, r.id, time.Now(), wire.Running) })
 }
 
 // Output implements engine.Sink. It fails only at the output limit. Executions of a lost connection
@@ -190,9 +191,9 @@ func (r *run) endingOfResult(res sandbar.Result) ending {
 		// client may retry elsewhere.
 		return ending{code: codeOf(errShutdown), message: errShutdown.Error()}
 	case !r.started && res.Outcome == sandbar.TimedOut:
-		return ending{code: CodeTimeout, message: "limits.timeout_ms passed before the program had started"}
+		return ending{code: wire.CodeTimeout, message: "limits.timeout_ms passed before the program had started"}
 	case !r.started && res.Outcome == sandbar.OutOfMemory:
-		return ending{code: CodeOOM, message: "limits.memory_mb was used up before the program had started"}
+		return ending{code: wire.CodeOOM, message: "limits.memory_mb was used up before the program had started"}
 	}
 	return endingOf(res)
 }

@@ -13,12 +13,9 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/client/fathom/wire"
 	"github.com/sandbar-dev/sandbar/engine"
 )
-
-// versionHeader carries the protocol version at the upgrade, in both
-// directions (docs/protocols.md, Fathom: "Version Negotiation").
-const versionHeader = "X-Protocol-Version"
 
 // closeWait bounds the closing of a connection: sending the rest and waiting for the peer's close
 // frame.
@@ -107,10 +104,10 @@ func New(e *engine.Engine, o Options) *Server {
 // A request for another protocol version gets 400 and the served version, in the body and in
 // X-Protocol-Version. A request during a shutdown gets 503.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	w.Header().Set(versionHeader, strconv.Itoa(Version))
+	w.Header().Set(wire.VersionHeader, strconv.Itoa(Version))
 	if asked, ok := acceptsVersion(r.Header); !ok {
 		http.Error(w, "protocol version "+quote(asked)+" is not served; this server speaks version "+strconv.Itoa(Version)+
-			" (send "+versionHeader+": "+strconv.Itoa(Version)+", or leave the header out)", http.StatusBadRequest)
+			" (send "+wire.VersionHeader+": "+strconv.Itoa(Version)+", or leave the header out)", http.StatusBadRequest)
 		return
 	}
 	if !s.begin() {
@@ -145,7 +142,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // acceptsVersion reports whether the headers request the served version, or none. If not, it
 // returns the requested one.
 func acceptsVersion(h http.Header) (asked string, ok bool) {
-	for _, v := range h.Values(versionHeader) {
+	for _, v := range h.Values(wire.VersionHeader) {
 		if v != strconv.Itoa(Version) {
 			return v, false
 		}

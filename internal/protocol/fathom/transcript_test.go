@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/client/fathom/wire"
 	"github.com/sandbar-dev/sandbar/engine"
 	"github.com/sandbar-dev/sandbar/internal/driver/faulty"
 	"github.com/sandbar-dev/sandbar/internal/protocol/wiretest"
@@ -35,7 +36,7 @@ func TestTranscripts(t *testing.T) {
 
 // splits returns the field of a message that may arrive in several messages.
 func splits(m map[string]any) string {
-	if m["type"] == typeStdout || m["type"] == typeStderr {
+	if m["type"] == wire.Stdout || m["type"] == wire.Stderr {
 		return "data"
 	}
 	return ""
@@ -126,13 +127,13 @@ func TestTranscriptsCover(t *testing.T) {
 			all.Write(b)
 		}
 	}
-	for _, s := range []Status{Running, Completed, Failed, Cancelled, TimedOut, OOM} {
+	for _, s := range []Status{wire.Running, wire.Completed, wire.Failed, wire.Cancelled, wire.TimedOut, wire.OOM} {
 		if !strings.Contains(all.String(), `"status":"`+string(s)+`"`) {
 			t.Errorf("no transcript has the status %s", s)
 		}
 	}
-	for _, c := range []Code{CodeTimeout, CodeOutputLimit, CodeLanguageNotSupported, CodeInvalidRequest, CodeUnknownExecution,
-		CodeSandboxOverloaded, CodeInternalError, CodeNetworkError} {
+	for _, c := range []Code{wire.CodeTimeout, wire.CodeOutputLimit, wire.CodeLanguageNotSupported, wire.CodeInvalidRequest, wire.CodeUnknownExecution,
+		wire.CodeSandboxOverloaded, wire.CodeInternalError, wire.CodeNetworkError} {
 		if !strings.Contains(all.String(), `"code":"`+string(c)+`"`) {
 			t.Errorf("no transcript has the code %s", c)
 		}

@@ -41,7 +41,7 @@ var pages = []page{
 	{"docs/events.md", []testenv.Requirement{testenv.Curl}},
 	{"docs/execution.md", []testenv.Requirement{testenv.Python, testenv.WasmModules}},
 	{"docs/executor.md", []testenv.Requirement{testenv.Python, testenv.Curl, testenv.PyKoyeb}},
-	{"docs/fathom.md", []testenv.Requirement{testenv.Python, testenv.Curl, testenv.NpmWS, testenv.PyWebsockets}},
+	{"docs/fathom.md", []testenv.Requirement{testenv.Python, testenv.Curl, testenv.NpmWS, testenv.PyWebsockets, testenv.PyWheels, testenv.NpmTypeScript}},
 	{"docs/go.md", nil},
 	{"docs/iii-errors.md", nil},
 	{"docs/iii.md", []testenv.Requirement{testenv.NpmIII, testenv.PyIII}},
@@ -183,7 +183,7 @@ func (p page) run(t *testing.T, all []fencedBlock) {
 	if needs(testenv.NpmTypeScript) {
 		sdk := t.TempDir()
 		buildSDKs(t, sdk)
-		python = []string{filepath.Join(sdk, "py")}
+		python = []string{filepath.Join(sdk, "py"), testenv.PythonPath()}
 		if err := os.Symlink(filepath.Join(sdk, "node_modules", "sandbar"), filepath.Join(dir, "node_modules", "sandbar")); err != nil {
 			t.Fatal(err)
 		}
