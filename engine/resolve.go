@@ -93,7 +93,8 @@ func (b backend) network(n sandbar.Network) (sandbar.Network, error) {
 		Message: "unknown network " + sandbar.Quote(string(n), 40) + "; allowed: \"none\" and \"outbound\""}
 }
 
-// checkEgress checks the Egress of a Spec with a network. Unsupported: the driver cannot enforce it.
+// checkEgress checks the Egress of a Spec with a network. Unsupported: the driver cannot enforce
+// it.
 func (b backend) checkEgress(n sandbar.Network, to *sandbar.Egress) error {
 	switch {
 	case to == nil:

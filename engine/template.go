@@ -19,8 +19,8 @@ type Template struct {
 	// can prestart it. "": sandboxes for commands, and for programs of languages without a ready
 	// sandbox.
 	Language string
-	// Spec is the Spec of the jobs, before defaults. Env, Labels and Egress must be empty. The timeout and
-	// the output limit have no effect.
+	// Spec is the Spec of the jobs, before defaults. Env, Labels and Egress must be empty. The timeout
+	// and the output limit have no effect.
 	Spec sandbar.Spec
 	// Imports are modules that the waiting interpreter imports in advance, if it can.
 	Imports []string

@@ -104,8 +104,9 @@ func (h *Host) Close() error {
 
 // Attach takes ownership of fd, a TUN device (IFF_TUN with IFF_NO_PI) or a connected stream socket
 // with packets (wire.PacketReader of internal/agent), and forwards its packets until Close, as far
-// as limits allow; nil: as the operator's rules do. On failure it closes fd. The first call starts the stack's process and returns the error of that
-// start; later, a device waits for the process to be restarted.
+// as limits allow; nil: as the operator's rules do. On failure it closes fd. The first call starts
+// the stack's process and returns the error of that start; later, a device waits for the process to
+// be restarted.
 func (h *Host) Attach(fd int, limits *sandbar.Egress) (*Link, error) {
 	l, err := h.newLink(fd)
 	if err != nil {

@@ -90,8 +90,8 @@ func (l *Link) Close() error {
 	return l.err
 }
 
-// Restrict replaces what the sandbox may reach within the operator's rules. When it returns nil, the
-// connections to denied addresses are cut, and no new one is possible; a process that takes the
+// Restrict replaces what the sandbox may reach within the operator's rules. When it returns nil,
+// the connections to denied addresses are cut, and no new one is possible; a process that takes the
 // place of the present one has the same restriction. Gone: the link is closed.
 func (l *Link) Restrict(to sandbar.Egress) error {
 	h := l.host

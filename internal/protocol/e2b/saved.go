@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"net/http"
 	"regexp"
@@ -122,6 +123,14 @@ func newLabel(prefix string) string {
 	var b [10]byte
 	rand.Read(b[:]) // never fails: crypto/rand ends the process instead
 	return prefix + hex.EncodeToString(b[:])
+}
+
+// newUUID returns a random UUID, which clients want as the id of a build (RFC 9562, version 4).
+func newUUID() string {
+	var b [16]byte
+	rand.Read(b[:]) // never fails: crypto/rand ends the process instead
+	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
+	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
 }
 
 // checkName checks a name of a state, which may have a tag, and returns it with a tag and in lower

@@ -141,7 +141,7 @@ func (s *Server) requestBuild(w http.ResponseWriter, r *http.Request) error {
 	if !strings.Contains(name, ":") && len(tags) > 0 {
 		tag = "" // the tags replace the default one
 	}
-	j := &job{id: newLabel("b"), client: engine.Client(r.Context()), names: []string{}, status: waiting, began: time.Now()}
+	j := &job{id: newUUID(), client: engine.Client(r.Context()), names: []string{}, status: waiting, began: time.Now()}
 	for _, t := range append([]string{tag}, tags...) {
 		if t == "" {
 			continue

@@ -16,8 +16,7 @@
 //   - Denied unless the operator allows it: all addresses of this machine, private and special
 //     ranges, cloud metadata, and SMTP's port 25. IPv4 within a translator's prefix (NAT64) is
 //     checked as IPv4. Always denied: multicast, broadcast, other sandboxes.
-//   - The owner of a sandbox can deny more (Link.restrict), never less. What it denies is cut when it
-//     is denied.
+//   - The owner of a sandbox can deny more (Link.restrict), never less, and cuts what it denies.
 //   - A denial is an answer: a reset for TCP, "port unreachable" for UDP, REFUSED for a DNS query.
 //     A program never hangs because of the policy.
 //   - Connections and flows, the rate of new ones, buffered bytes and DNS queries are bounded per

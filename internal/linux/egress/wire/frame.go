@@ -3,8 +3,8 @@
 //
 // A frame is one message of a SOCK_SEQPACKET pair, at most MaxFrame bytes. The daemon sends Rules
 // frames, one Start, and then Names, Attach, Restrict and Detach frames. The stack's process sends
-// Ready, Detached, Restricted and Note frames. Each side closes the connection at the first malformed or unexpected
-// frame.
+// Ready, Detached, Restricted and Note frames. Each side closes the connection at the first
+// malformed or unexpected frame.
 package wire
 
 import (

@@ -6,6 +6,7 @@ import { createRequire } from 'node:module'
 import { setTimeout as sleep } from 'node:timers/promises'
 
 const require = createRequire(import.meta.url)
+require('./surface.cjs')
 const { Sandbox, CommandExitError, FileNotFoundError, FilesystemEventType, InvalidArgumentError, AuthenticationError, SandboxError, SandboxNotFoundError, TimeoutError } = require('e2b')
 const { Sandbox: Interpreter } = require('@e2b/code-interpreter')
 
@@ -75,6 +76,7 @@ await check('getInfo', async () => {
   equal([info.sandboxId, info.metadata['ü/=%'], info.state, info.templateId, info.lifecycle], [s.sandboxId, 'ä b%20', 'running', 'base', { onTimeout: 'kill', autoResume: false }])
   truth(info.endAt - Date.now() > 50_000 && info.endAt - Date.now() < 61_000, 'the end is wrong')
   equal((await Sandbox.getInfo(s.sandboxId)).sandboxId, s.sandboxId)
+  equal((await Sandbox.getFullInfo(s.sandboxId)).sandboxId, s.sandboxId)
 })
 await check('setTimeout', async () => {
   await s.setTimeout(600_000)
@@ -87,6 +89,7 @@ await check('connect', async () => {
   const again = await Sandbox.connect(s.sandboxId, { timeoutMs: 10_000 })
   truth((await again.getInfo()).endAt - Date.now() > 200_000, 'connect has shortened the time')
   equal((await again.commands.run('echo $FROM')).stdout, 'create\n')
+  equal((await again.connect()).sandboxId, s.sandboxId)
   await throws(SandboxNotFoundError, () => Sandbox.connect('iaaaaaaaaaaaaaaaaaaaaaaaaaa'))
   await throws(SandboxNotFoundError, () => Sandbox.connect('other'))
 })
@@ -105,6 +108,7 @@ await check('list', async () => {
   equal(await more[0].isRunning(), false)
 })
 await check('getMetrics', async () => {
+  truth(Array.isArray(await Sandbox.getMetrics(s.sandboxId)), 'no list')
   if (!process.env.E2B_TEST_GROUPS) return equal(await s.getMetrics(), []) // nothing counts
   await until('there is a measurement', async () => (await s.getMetrics()).length > 0)
   const [m] = await s.getMetrics()
@@ -124,6 +128,10 @@ await check('pause', async () => {
   equal(await p.isRunning(), false)
   const again = await Sandbox.connect(p.sandboxId)
   equal(await again.files.read('kept'), 'kept')
+  for (const pause of [() => again.betaPause({ keepMemory: false }), () => Sandbox.pause(p.sandboxId, { keepMemory: false }), () => Sandbox.betaPause(p.sandboxId, { keepMemory: false })]) {
+    equal([await pause(), await pause()], [true, false])
+    await Sandbox.connect(p.sandboxId)
+  }
   equal(await again.kill(), true)
 })
 await check('createSnapshot, listSnapshots, deleteSnapshot, fork', async () => {
@@ -139,6 +147,12 @@ await check('createSnapshot, listSnapshots, deleteSnapshot, fork', async () => {
   const sleeper = await p.commands.run('sleep 1000', { background: true })
   await throws(SandboxError, () => p.createSnapshot(), '501') // native has no memory of programs
   await sleeper.kill()
+  const more = await Sandbox.fork(p.sandboxId)
+  equal(await more[0].files.read('kept'), 'two')
+  await more[0].kill()
+  const second = await Sandbox.createSnapshot(p.sandboxId)
+  equal((await p.listSnapshots().nextItems()).map((i) => i.snapshotId), [second.snapshotId, snapshot.snapshotId])
+  equal(await Sandbox.deleteSnapshot(second.snapshotId), true)
   equal((await Sandbox.listSnapshots({ sandboxId: p.sandboxId }).nextItems()).map((i) => i.snapshotId), [snapshot.snapshotId])
   await p.kill()
   const made = [await Sandbox.create(snapshot.snapshotId), await Sandbox.create('mine', { metadata: { from: 'mine' } })]
@@ -191,6 +205,9 @@ await check('commands.run: background, stdin, list, connect, kill', async () => 
   await second.disconnect()
   await s.commands.closeStdin(c.pid)
   equal((await c.wait()).stdout, 'got one\ngot two\nend\n')
+  const cat = await s.commands.run('cat', { background: true, stdin: true })
+  await cat.closeStdin()
+  equal((await cat.wait()).exitCode, 0)
   equal(await s.commands.kill(c.pid), false)
   const sleeper = await s.commands.run('sleep 1000', { background: true, timeoutMs: 0 })
   await sleeper.disconnect()
@@ -344,12 +361,51 @@ await check('private ports', async () => {
   await p.kill()
 })
 await check('what is not served is refused', async () => {
-  for (const opts of [{ network: { denyOut: ['10.0.0.0/8'] } }, { volumeMounts: { '/v': 'v' } }]) {
+  for (const opts of [{ network: { allowOut: ['example.com'] } }, { volumeMounts: { '/v': 'v' } }]) {
     await throws(SandboxError, () => Sandbox.create(opts), '501')
   }
   await throws(SandboxError, () => Sandbox.create('no-such-template'), '404')
-  await throws(SandboxError, () => s.updateNetwork({ allowInternetAccess: false }), '501')
   await throws(SandboxError, () => s.files.write('x', 'y', { metadata: { a: 'b' } }))
+})
+await check('updateNetwork, allowOut, denyOut', async () => {
+  const off = await create({ allowInternetAccess: false })
+  await off.updateNetwork({ allowInternetAccess: false })
+  await Sandbox.updateNetwork(off.sandboxId, { denyOut: ['0.0.0.0/0'] })
+  await throws(SandboxError, () => off.updateNetwork({ allowInternetAccess: true }), '501')
+  await throws(SandboxError, () => off.updateNetwork({ denyOut: ['example.com'] }), '501')
+  await off.kill()
+  const [host, port] = (process.env.E2B_TEST_WORLD ?? '').split(' ')
+  if (!host) return // this user cannot give sandboxes a network
+  const n = await create({ network: { denyOut: ['0.0.0.0/0'], allowOut: [host] } })
+  const reaches = async (sandbox = n) => (await sandbox.commands.run(`curl -s -m 60 http://${host}:${port}/ || echo refused`)).stdout.trim()
+  equal(await reaches(), 'the world')
+  equal([(await n.getInfo()).allowInternetAccess, (await n.getInfo()).network], [false, { allowOut: [host + '/32'], denyOut: ['0.0.0.0/0'], allowPublicTraffic: true }])
+  await n.updateNetwork({ denyOut: [host] })
+  equal([await reaches(), (await n.getInfo()).allowInternetAccess], ['refused', true])
+  await n.updateNetwork({})
+  equal(await reaches(), 'the world')
+  await Sandbox.updateNetwork(n.sandboxId, { allowInternetAccess: false })
+  equal([await reaches(), (await n.getInfo()).allowInternetAccess], ['refused', false])
+  if (process.env.E2B_TEST_GROUPS) { // copies and the paused sandbox keep it
+    const [copy] = await n.fork()
+    equal(await reaches(copy), 'refused')
+    await copy.kill()
+    await n.pause({ keepMemory: false })
+    equal(await reaches(await Sandbox.connect(n.sandboxId)), 'refused')
+  }
+  await n.kill()
+})
+await check('logs', async () => {
+  const l = await create()
+  await l.commands.run('echo to the log; echo bad >&2; exit 3').catch(() => {})
+  const ask = async (path) => (await fetch(new URL(path, url), { headers: { 'X-API-Key': process.env.E2B_API_KEY } })).json()
+  const { logs } = await ask(`/v2/sandboxes/${l.sandboxId}/logs`)
+  const seen = logs.map((e) => e.fields.event + ': ' + e.message.trim())
+  for (const want of ['start: echo to the log; echo bad >&2; exit 3', 'stdout: to the log', 'stderr: bad', 'end: exit status 3']) truth(seen.includes(want), `${want} is not in ${seen}`)
+  equal((await ask(`/v2/sandboxes/${l.sandboxId}/logs?direction=backward&limit=1&level=error`)).logs.map((e) => e.message), ['exit status 3'])
+  const old = await ask(`/sandboxes/${l.sandboxId}/logs?start=0`)
+  equal([old.logs.length, JSON.parse(old.logs[0].line).logger, old.logEntries.length], [logs.length, 'process', logs.length])
+  await l.kill()
 })
 await check('the timeout', async () => {
   const t = await create({ timeoutMs: 1000 })
@@ -407,8 +463,37 @@ await check('runCode: a time limit of the client', async () => {
   equal((await c.runCode('x')).text, '20')
 })
 await check('git', async () => {
-  await s.git.init('repo')
-  equal((await s.git.status('repo')).fileStatus, [])
+  const g = s.git
+  await g.configureUser('A', 'a@example.com')
+  await g.setConfig('init.defaultBranch', 'main')
+  equal([await g.getConfig('user.name'), await g.getConfig('no.such')], ['A', undefined])
+  await g.init('remote', { bare: true, initialBranch: 'main' })
+  await g.init('repo', { initialBranch: 'main' })
+  equal((await g.status('repo')).fileStatus, [])
+  await s.files.write('repo/a', 'one')
+  await g.add('repo')
+  equal((await g.status('repo')).fileStatus.map((f) => f.name), ['a'])
+  await g.commit('repo', 'first')
+  await g.remoteAdd('repo', 'origin', '/home/user/remote')
+  equal(await g.remoteGet('repo', 'origin'), '/home/user/remote')
+  await g.push('repo', { remote: 'origin', branch: 'main' })
+  await g.clone('/home/user/remote', { path: 'copy' })
+  equal(await s.files.read('copy/a'), 'one')
+  await g.createBranch('repo', 'other')
+  equal((await g.branches('repo')).branches.sort(), ['main', 'other'])
+  await g.checkoutBranch('repo', 'main')
+  await g.deleteBranch('repo', 'other')
+  await s.files.write('repo/a', 'two')
+  await g.restore('repo', { paths: ['a'] })
+  equal(await s.files.read('repo/a'), 'one')
+  await s.files.write('repo/a', 'three')
+  await g.commit('repo', 'second', { allowEmpty: true })
+  await g.push('repo', { remote: 'origin', branch: 'main' })
+  await g.pull('copy', { remote: 'origin', branch: 'main' })
+  await g.reset('repo', { mode: 'hard' })
+  equal((await g.status('repo')).isClean ?? (await g.status('repo')).fileStatus.length === 0, true)
+  await g.dangerouslyAuthenticate({ username: 'u', password: 'p', host: 'git.example' })
+  truth((await s.files.read('.git-credentials')).includes('u:p@git.example'), 'no credentials')
 })
 await check('kill', async () => {
   const waiting = s.commands.run('sleep 1000', { timeoutMs: 0 })

@@ -11,6 +11,7 @@ import time
 import urllib.error
 import urllib.request
 
+import surface  # records the calls
 import e2b
 import e2b_code_interpreter
 from e2b import (AuthenticationException, CommandExitException, FileNotFoundException, FilesystemEventType, FileType,
@@ -84,6 +85,8 @@ async def create_and_info(t):
         assert 0 <= m.cpu_used_pct <= 110 * m.cpu_count and 0 < m.mem_used <= m.mem_total, m
     await throws(SandboxException, lambda: s.pause(), "keep_memory")
     p = await create()
+    equal(await go(p.beta_pause(keep_memory=False)), True)
+    await go(p.connect())
     await go(p.files.write("kept", "kept"))
     equal(await go(p.pause(keep_memory=False)), True)
     equal(await go(p.is_running()), False)
@@ -109,6 +112,79 @@ async def connect_list_kill(t):
     for m in more:
         equal(await go(m.kill()), True)
     equal((await go(more[0].kill()), await go(more[0].is_running())), (False, False))
+
+
+@check
+async def snapshots(t):
+    p = await create()
+    await go(p.files.write("kept", "one"))
+    if not os.environ.get("E2B_TEST_GROUPS"):
+        await throws(SandboxException, lambda: p.create_snapshot(), "501")
+        equal(await go(p.kill()), True)
+        return
+    snapshot = await go(p.create_snapshot())
+    await go(p.files.write("kept", "two"))
+    copies = await go(p.fork(count=2))
+    made.extend(copies)
+    equal([await go(c.files.read("kept")) for c in copies], ["two", "two"])
+    equal([i.snapshot_id for i in await go(p.list_snapshots().next_items())], [snapshot.snapshot_id])
+    c = await create(template=snapshot.snapshot_id)
+    equal(await go(c.files.read("kept")), "one")
+    equal((await go(Sandbox.delete_snapshot(snapshot.snapshot_id)), await go(Sandbox.delete_snapshot(snapshot.snapshot_id))), (True, False))
+    for x in [p, c, *copies]:
+        equal(await go(x.kill()), True)
+
+
+@check
+async def network(t):
+    await throws(SandboxException, lambda: Sandbox.create(network={"allow_out": ["example.com"]}), "501")
+    off = await create(allow_internet_access=False)
+    await throws(SandboxException, lambda: off.update_network({"allow_internet_access": True}), "501")
+    equal(await go(off.kill()), True)
+    host, _, port = os.environ.get("E2B_TEST_WORLD", "").partition(" ")
+    if not host:
+        return
+    n = await create(network={"deny_out": [host]})
+    for update, want in ((None, "refused\n"), ({}, "the world\n"), ({"allow_internet_access": False}, "refused\n")):
+        if update is not None:
+            await go(n.update_network(update))
+        equal((await go(n.commands.run(f"curl -s -m 60 http://{host}:{port}/ || echo refused"))).stdout, want)
+    equal((await go(n.get_info())).allow_internet_access, False)
+    equal(await go(n.kill()), True)
+
+
+@check
+async def git(t):
+    s = await create()
+    g = s.git
+    await go(g.configure_user("A", "a@example.com"))
+    await go(g.set_config("init.defaultBranch", "main"))
+    equal((await go(g.get_config("user.name")), await go(g.get_config("no.such"))), ("A", None))
+    await go(g.init("remote", bare=True, initial_branch="main"))
+    await go(g.init("repo", initial_branch="main"))
+    await go(s.files.write("repo/a", "one"))
+    await go(g.add("repo"))
+    equal([f.name for f in (await go(g.status("repo"))).file_status], ["a"])
+    await go(g.commit("repo", "first"))
+    await go(g.remote_add("repo", "origin", "/home/user/remote"))
+    equal(await go(g.remote_get("repo", "origin")), "/home/user/remote")
+    await go(g.push("repo", remote="origin", branch="main"))
+    await go(g.clone("/home/user/remote", path="copy"))
+    equal(await go(s.files.read("copy/a")), "one")
+    await go(g.create_branch("repo", "other"))
+    equal(sorted((await go(g.branches("repo"))).branches), ["main", "other"])
+    await go(g.checkout_branch("repo", "main"))
+    await go(g.delete_branch("repo", "other"))
+    await go(s.files.write("repo/a", "two"))
+    await go(g.restore("repo", ["a"]))
+    equal(await go(s.files.read("repo/a")), "one")
+    await go(g.pull("copy", remote="origin", branch="main"))
+    await go(s.files.write("repo/a", "three"))
+    await go(g.reset("repo", mode="hard"))
+    equal((await go(g.status("repo"))).file_status, [])
+    await go(g.dangerously_authenticate("u", "p", host="git.example"))
+    assert "u:p@git.example" in await go(s.files.read(".git-credentials"))
+    equal(await go(s.kill()), True)
 
 
 @check
@@ -144,6 +220,11 @@ async def background(t):
     sleeper = await go(s.commands.run("sleep 1000", background=True, timeout=0))
     await go(sleeper.disconnect())
     follow = await go(s.commands.connect(sleeper.pid, timeout=0))
+    other = await go(s.commands.run("sleep 1000", background=True, timeout=0))
+    equal(await go(other.kill()), True)
+    quiet = await go(s.commands.run("cat", background=True, stdin=True))
+    await go(s.commands.close_stdin(quiet.pid))
+    equal((await go(quiet.wait())).exit_code, 0)
     equal(await go(s.commands.kill(sleeper.pid)), True)
     equal((await throws(CommandExitException, lambda: follow.wait())).exit_code, -1)
     await until("it is gone", lambda: kill_again(s, sleeper.pid))
@@ -178,6 +259,14 @@ async def pty(t):
     else:
         equal((await throws(CommandExitException, lambda: p.wait())).exit_code, 5)
     other = await go(s.pty.create(PtySize(rows=20, cols=70), **({} if SYNC else {"on_data": seen.append})))
+    follow = await go(s.pty.connect(other.pid, **({} if SYNC else {"on_data": seen.append})))
+    if SYNC:
+        s.pty.stream_input(other.pid, [b"echo in\n"])
+    else:
+        stream = s.pty.stream_input(other.pid)
+        await stream.send(b"echo in\n")
+        await stream.close()
+    await go(follow.disconnect())
     equal(await go(s.pty.kill(other.pid)), True)
 
 

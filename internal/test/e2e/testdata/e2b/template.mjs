@@ -6,6 +6,7 @@ import path from 'node:path'
 import { createRequire } from 'node:module'
 
 const require = createRequire(import.meta.url)
+require('./surface.cjs')
 const { Sandbox, Template, BuildError, waitForURL, waitForTimeout } = require('e2b')
 
 const context = fs.mkdtempSync(path.join(os.tmpdir(), 'context-'))
@@ -93,6 +94,32 @@ await check('a Dockerfile', async () => {
   const s = await Sandbox.create('docker')
   equal((await s.commands.run('echo $A; cat c.txt')).stdout, '1\ntwo')
   await s.kill()
+})
+await check('tags', async () => {
+  const found = async (name) => { const s = await Sandbox.create(name); const text = await s.files.read('made'); await s.kill(); return text }
+  const build = (text, name) => Template.buildInBackground(Template().fromBaseImage().runCmd(`echo ${text} > made`), name)
+  for (const v of ['v1', 'v2']) {
+    const job = await build(v, 'tagged:' + v)
+    while (['waiting', 'building'].includes((await Template.getBuildStatus(job)).status)) await new Promise((resolve) => setTimeout(resolve, 50))
+    equal((await Template.getBuildStatus(job)).status, 'ready')
+  }
+  equal((await Template.assignTags('tagged:v1', ['production', 'default'])).tags, ['production', 'default'])
+  equal([await found('tagged'), await found('tagged:production')], ['v1\n', 'v1\n'])
+  await Template.assignTags('tagged:v2', 'production')
+  equal([await found('tagged'), await found('tagged:production')], ['v1\n', 'v2\n'])
+  const list = await (await fetch(process.env.E2B_API_URL + '/templates', { headers: { 'X-API-Key': process.env.E2B_API_KEY } })).json()
+  equal(list.filter((t) => t.names.includes('tagged')).map((t) => [t.buildCount, t.buildStatus]), [[2, 'ready']])
+  await Template.removeTags('tagged', ['production', 'default'])
+  equal([await Template.aliasExists('tagged:production'), await Template.exists('tagged:v1')], [false, true])
+  equal(await Sandbox.deleteSnapshot('tagged:v1'), true)
+})
+// What each method makes of a template; the instructions themselves are those of the other checks.
+await check('the builder', async () => {
+  const bases = [(t) => t.fromDebianImage(), (t) => t.fromUbuntuImage(), (t) => t.fromFedoraImage(), (t) => t.fromAlpineImage(), (t) => t.fromArchImage(), (t) => t.fromPythonImage(), (t) => t.fromNodeImage(), (t) => t.fromBunImage()]
+  for (const base of bases) if (!/^FROM \S+/.test(Template.toDockerfile(base(Template())))) throw new Error('no base')
+  const t = Template({ fileContextPath: context }).skipCache().fromBaseImage().copyItems([{ src: 'b.txt', dest: '.' }]).setUser('root')
+    .pipInstall('six').npmInstall('left-pad').bunInstall('left-pad').aptInstall('jq').gitClone('https://git.example/a.git').setReadyCmd('true')
+  equal(JSON.parse(await Template.toJSON(t, false)).steps.map((s) => s.type), ['COPY', 'USER', 'RUN', 'RUN', 'RUN', 'RUN', 'RUN'])
 })
 await check('failures', async () => {
   await fails(Template().fromBaseImage().runCmd('echo why >&2; exit 3'), 'exit status 3')
