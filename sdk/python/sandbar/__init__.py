@@ -6,16 +6,16 @@
 42
 """
 
-from ._async import AsyncCommands, AsyncContext, AsyncContexts, AsyncFiles, AsyncProcess, AsyncPty, AsyncSandbox
+from ._async import AsyncCommands, AsyncContext, AsyncContexts, AsyncFiles, AsyncProcess, AsyncPty, AsyncSandbox, AsyncWatch
 from ._errors import (CanceledError, CommandError, ConflictError, DeniedError, ExhaustedError, ExistsError, GoneError, InternalError, InvalidError,
                       NoSpaceError, NotFoundError, SandbarError, TimeoutError, TooLargeError, UnauthenticatedError, UnavailableError, UnsupportedError)
 from ._models import CellError, CommandResult, Entry, Execution, FileEvent, Output, Preview, Result
-from ._sync import Commands, Context, Contexts, Files, Process, Pty, Sandbox
+from ._sync import Commands, Context, Contexts, Files, Process, Pty, Sandbox, Watch
 
 __all__ = [
-    "AsyncCommands", "AsyncContext", "AsyncContexts", "AsyncFiles", "AsyncProcess", "AsyncPty", "AsyncSandbox",
+    "AsyncCommands", "AsyncContext", "AsyncContexts", "AsyncFiles", "AsyncProcess", "AsyncPty", "AsyncSandbox", "AsyncWatch",
     "CanceledError", "CellError", "CommandError", "CommandResult", "Commands", "ConflictError", "Context", "Contexts", "DeniedError", "Entry",
     "Execution", "ExhaustedError", "ExistsError", "FileEvent", "Files", "GoneError", "InternalError", "InvalidError", "NoSpaceError",
     "NotFoundError", "Output", "Preview", "Process", "Pty", "Result", "SandbarError", "Sandbox", "TimeoutError", "TooLargeError",
-    "UnauthenticatedError", "UnavailableError", "UnsupportedError",
+    "UnauthenticatedError", "UnavailableError", "UnsupportedError", "Watch",
 ]
