@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -34,6 +35,8 @@ type Client struct {
 	network string
 	tls     *tls.Config // nil for plain HTTP
 	http    http.Client
+
+	contexts sync.Map // of RunCode: codeKey to *codeContext
 }
 
 // New makes a Client of the daemon at an address, "http://HOST:PORT", "https://HOST:PORT" or

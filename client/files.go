@@ -85,6 +85,24 @@ func (c *Client) Download(ctx context.Context, id, name string) (*Download, erro
 	return &Download{ReadCloser: resp.Body, Size: resp.ContentLength}, nil
 }
 
+// Exists reports whether a file or directory exists.
+func (c *Client) Exists(ctx context.Context, id, name string) (bool, error) {
+	r, err := c.request(ctx, http.MethodHead, path(id, "executor", "files"), url.Values{"path": {name}}, nil)
+	if err != nil {
+		return false, err
+	}
+	resp, err := c.do(r)
+	switch sandbar.CodeOf(err) {
+	case "":
+		return true, resp.Body.Close()
+	case sandbar.Conflict: // a directory
+		return true, nil
+	case sandbar.NotFound:
+		return false, nil
+	}
+	return false, err
+}
+
 // MakeDir makes a directory and missing parent directories. An existing directory is no error.
 func (c *Client) MakeDir(ctx context.Context, id, name string) error {
 	return c.change(ctx, id, "make_dir", name)

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -83,6 +84,7 @@ func (c *Client) Get(ctx context.Context, id string) (wire.Sandbox, error) {
 
 // Stop ends a live or paused sandbox, by its id or name, and returns when nothing of it is left.
 func (c *Client) Stop(ctx context.Context, id string) error {
+	c.forget(id)
 	return c.call(ctx, http.MethodDelete, path(id), nil, nil, nil)
 }
 
@@ -124,6 +126,20 @@ func (c *Client) Fork(ctx context.Context, id string, n int) ([]wire.Sandbox, er
 	var l wire.List
 	err := c.call(ctx, http.MethodPost, path(id, "fork"), nil, wire.Fork{Count: n}, &l)
 	return l.Sandboxes, err
+}
+
+// Snapshot makes a copy of a sandbox on the daemon's disk. Resume of the copy continues it.
+// Unsupported: its driver cannot.
+func (c *Client) Snapshot(ctx context.Context, id string) (wire.Sandbox, error) {
+	copies, err := c.Fork(ctx, id, 1)
+	if err != nil {
+		return wire.Sandbox{}, err
+	}
+	saved, err := c.Pause(ctx, string(copies[0].ID))
+	if err != nil {
+		return saved, errors.Join(err, c.Stop(context.WithoutCancel(ctx), string(copies[0].ID)))
+	}
+	return saved, nil
 }
 
 // maxEntries is the largest number of entries that Dir returns.
@@ -177,6 +193,24 @@ func (c *Client) Processes(ctx context.Context, id string) ([]Process, error) {
 	var l struct{ Processes []Process }
 	err := c.call(ctx, http.MethodGet, path(id, "executor", "list_processes"), nil, nil, &l)
 	return l.Processes, err
+}
+
+// Wait waits for the end of a background process and returns its exit code, -1 without one.
+// NotFound: the process is no longer remembered.
+func (c *Client) Wait(ctx context.Context, id, process string) (int, error) {
+	if err := c.Logs(ctx, id, process, true, func(Line) error { return nil }); err != nil {
+		return -1, err
+	}
+	all, err := c.Processes(ctx, id)
+	if err != nil {
+		return -1, err
+	}
+	for _, p := range all {
+		if p.ID == process && p.ExitCode != nil {
+			return *p.ExitCode, nil
+		}
+	}
+	return -1, &sandbar.Error{Code: sandbar.NotFound, Field: "id", Message: "the process is no longer remembered"}
 }
 
 // Kill kills a background process and all processes that it started. Conflict: it has ended.

@@ -10,7 +10,7 @@ from urllib.parse import quote, urlsplit
 
 import httpx
 
-from ._errors import CommandError, NotFoundError, SandbarError, UnavailableError, error_of, error_of_body, unreachable
+from ._errors import CommandError, ConflictError, InvalidError, NotFoundError, SandbarError, UnavailableError, error_of, error_of_body, unreachable
 from ._local import Daemon
 from ._models import CommandResult, Entry, Event, Execution, FileEvent, Metrics, Output, Preview
 from ._net_async import Connection, Lock, in_thread, sleep
@@ -18,6 +18,10 @@ from ._net_async import Connection, Lock, in_thread, sleep
 _S = TypeVar("_S", bound="AsyncSandbox")
 _RETRIES = 8  # consecutive failures of a stream without an event between them
 _WINDOW = 256 << 10  # bytes of input that the daemon accepts at first
+# The reasons of outcomes, as POST …/executor/run words them.
+_REASONS = {"exited": "Non-zero exit code", "signaled": "Non-zero exit code", "cancelled": "Non-zero exit code", "oom": "out of memory",
+            "output_limit": "output limit exceeded", "timeout": "timed out",
+            "lost": "the sandbox was lost while the program ran; how it ended is not known"}
 _UNKNOWN = "the connection broke; how the command ended is not known"
 
 
@@ -44,21 +48,31 @@ class _Api:
         response = await self.request(method, path, json=body, params=params)
         return response.json() if response.content else None
 
-    async def lines(self, method: str, path: str, body: Any = None, params: Optional[Mapping[str, Any]] = None,
-                    headers: Optional[Mapping[str, str]] = None) -> AsyncIterator[str]:
-        """Stream the lines of a response."""
+    async def open(self, method: str, path: str, body: Any = None, params: Optional[Mapping[str, Any]] = None,
+                   headers: Optional[Mapping[str, str]] = None) -> httpx.Response:
+        """Return a response before its body. The caller must close it."""
+        request = self.http.build_request(method, self.url + "/v1" + path, json=body, params=params, headers=headers)
         try:
-            async with self.http.stream(method, self.url + "/v1" + path, json=body, params=params, headers=headers) as response:
-                if response.status_code >= 300:
-                    raise error_of_body(response.status_code, await response.aread())
-                # Not aiter_lines: it also splits at U+2028 and other characters.
-                rest = b""
-                async for data in response.aiter_bytes():
-                    *whole, rest = (rest + data).split(b"\n")
-                    for line in whole:
-                        yield line.decode("utf-8", "replace")
+            response = await self.http.send(request, stream=True)
+            if response.status_code >= 300:
+                raise error_of_body(response.status_code, await response.aread())
         except httpx.TransportError as e:
             raise unreachable(self.url, e) from e
+        return response
+
+    async def lines(self, response: httpx.Response) -> AsyncIterator[str]:
+        """Stream the lines of a response, and close it."""
+        # Not aiter_lines: it also splits at U+2028 and other characters.
+        rest = b""
+        try:
+            async for data in response.aiter_bytes():
+                *whole, rest = (rest + data).split(b"\n")
+                for line in whole:
+                    yield line.decode("utf-8", "replace")
+        except httpx.TransportError as e:
+            raise unreachable(self.url, e) from e
+        finally:
+            await response.aclose()
 
     async def events(self, path: str, params: Mapping[str, Any], last: str = "") -> AsyncIterator[Tuple[str, str, str]]:
         """Stream the name, id and data of server-sent events. A broken connection is opened again, after the last event."""
@@ -66,7 +80,8 @@ class _Api:
         while True:
             try:
                 name = data = seen = ""
-                async for line in self.lines("GET", path, params=params, headers={"Last-Event-ID": last} if last else None):
+                response = await self.open("GET", path, params=params, headers={"Last-Event-ID": last} if last else None)
+                async for line in self.lines(response):
                     field, _, value = line.partition(": ")
                     if field == "event":
                         name = value
@@ -223,6 +238,15 @@ class AsyncSandbox:
             self._open = False
             await self._api.release()
 
+    async def refresh(self) -> Dict[str, Any]:
+        """Describe the sandbox as it is now, also in ``info``.
+
+        >>> (await box.refresh())["state"]
+        'running'
+        """
+        self.info = await self._api.json("GET", self._path)
+        return self.info
+
     async def run_code(self, code: str, language: str = "python", env: Optional[Mapping[str, str]] = None, timeout: Optional[float] = None) -> Execution:
         """Run code in the sandbox's context of a language. Variables stay from call to call.
 
@@ -230,10 +254,19 @@ class AsyncSandbox:
         >>> (await box.run_code("x + 1")).text
         '21'
         """
-        async with self._starting:
-            if language not in self._default:
-                self._default[language] = await self.contexts.create(language)
-        return await self._default[language].run(code, env, timeout)
+        while True:
+            async with self._starting:
+                context = self._default.get(language)
+                kept = context is not None
+                if context is None:
+                    context = self._default[language] = await self.contexts.create(language)
+            try:
+                return await context.run(code, env, timeout)
+            except NotFoundError:  # the context was removed, or ended with a pause
+                if not kept:
+                    raise
+                if self._default.get(language) is context:
+                    del self._default[language]
 
     async def expose(self, port: int, public: bool = False) -> Preview:
         """Give a port a URL for browsers. It has a token unless ``public`` is set.
@@ -241,6 +274,14 @@ class AsyncSandbox:
         >>> (await box.expose(8000)).url
         """
         return Preview(**await self._api.json("POST", self._path + "/previews", {"port": port, "public": public}))
+
+    async def previews(self) -> List[Preview]:
+        """Return the ports that have a URL, sorted by port.
+
+        >>> [p.port for p in await box.previews()]
+        [8000]
+        """
+        return [Preview(**p) for p in (await self._api.json("GET", self._path + "/previews"))["previews"]]
 
     async def unexpose(self, port: int) -> None:
         """Make the URL of a port invalid.
@@ -272,7 +313,6 @@ class AsyncSandbox:
         >>> await box.pause()
         """
         self.info = await self._api.json("POST", self._path + "/pause")
-        self._default.clear()
 
     async def resume(self: _S) -> _S:
         """Continue the sandbox after pause() or snapshot().
@@ -381,8 +421,10 @@ class AsyncCommands:
             await frames.aclose()
         end = frames.result or {}
         code = end["exit_code"] if end["exit_code"] is not None else -1
-        return CommandResult(outputs["o"].decode("utf-8", "replace"), outputs["e"].decode("utf-8", "replace"), code,
-                             "" if end["outcome"] == "exited" else end["outcome"], end["truncated"])
+        reason = _REASONS.get(end["outcome"], end["outcome"]) if code else ""
+        if end["outcome"] == "timeout" and timeout:
+            reason += f" after {timeout:g}s"
+        return CommandResult(outputs["o"].decode("utf-8", "replace"), outputs["e"].decode("utf-8", "replace"), code, reason, end["truncated"])
 
     async def start(self, cmd: str, env: Optional[Mapping[str, str]] = None, cwd: str = "") -> "AsyncProcess":
         """Start a shell command in the background. Iterate over its output, or wait for its end.
@@ -464,11 +506,15 @@ class AsyncProcess:
         raise NotFoundError("the process is no longer remembered", field="id")
 
     async def kill(self) -> None:
-        """Kill the process and all that it started. One that has ended raises InvalidError.
+        """Kill the process and all that it started. One that has ended raises ConflictError.
 
         >>> await process.kill()
         """
-        await self._commands._api.json("POST", self._commands._path + "/kill_process", {"id": self.id})
+        try:
+            await self._commands._api.json("POST", self._commands._path + "/kill_process", {"id": self.id})
+        except InvalidError as e:
+            # The executor's protocol has one status for both errors.
+            raise (NotFoundError if str(e).startswith("process not found") else ConflictError)(str(e)) from None
 
 
 class AsyncFiles:
@@ -515,7 +561,7 @@ class AsyncFiles:
                 return found
 
     async def exists(self, path: str) -> bool:
-        """Report whether a file exists.
+        """Report whether a file or directory exists.
 
         >>> await box.files.exists("data.csv")
         """
@@ -523,6 +569,8 @@ class AsyncFiles:
             await self._api.request("HEAD", self._path + "/executor/files", params={"path": path})
         except NotFoundError:
             return False
+        except ConflictError:  # a directory
+            pass
         return True
 
     async def make_dir(self, path: str) -> None:
@@ -551,18 +599,45 @@ class AsyncFiles:
         if done.get("error"):
             raise error_of({"code": "not_found" if "no such file" in done["error"].lower() else "conflict", "message": done["error"]})
 
-    async def watch(self, path: str = ".", recursive: bool = False) -> AsyncIterator[FileEvent]:
-        """Stream the changes in a directory, until it is gone.
+    async def watch(self, path: str = ".", recursive: bool = False) -> "AsyncWatch":
+        """Watch a directory, with ``recursive`` also those below it. No change after the return is missed.
 
-        >>> async for event in box.files.watch("src", recursive=True):
-        ...     print(event.op, event.path)
+        >>> async with await box.files.watch("src", recursive=True) as changes:
+        ...     async for event in changes:
+        ...         print(event.op, event.path)
         """
         params = {"path": path, "recursive": "true" if recursive else "false"}
-        async for line in self._api.lines("GET", self._path + "/watch", params=params):
-            event = json.loads(line)
-            if "error" in event:
-                raise error_of(event["error"])
-            yield FileEvent(event["op"], event["path"])
+        return AsyncWatch(self._api, await self._api.open("GET", self._path + "/watch", params=params))
+
+
+class AsyncWatch:
+    """A watch of a directory. Iteration yields changes until the directory is gone."""
+
+    def __init__(self, api: _Api, response: httpx.Response) -> None:
+        self._response = response
+        self._lines = api.lines(response)
+
+    def __aiter__(self) -> "AsyncWatch":
+        return self
+
+    async def __anext__(self) -> FileEvent:
+        event = json.loads(await self._lines.__anext__())
+        if "error" in event:
+            raise error_of(event["error"])
+        return FileEvent(event["op"], event["path"])
+
+    async def aclose(self) -> None:
+        """End the watch.
+
+        >>> await changes.aclose()
+        """
+        await self._response.aclose()
+
+    async def __aenter__(self) -> "AsyncWatch":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
 
 
 class AsyncContexts:
@@ -622,7 +697,7 @@ class AsyncContext:
         body: Dict[str, Any] = {"code": code, "env": dict(env or {})}
         if timeout is not None:
             body["timeout"] = timeout
-        async for line in self._api.lines("POST", self._path + "/run", body):
+        async for line in self._api.lines(await self._api.open("POST", self._path + "/run", body)):
             event = json.loads(line)
             if event["type"] == "failed":
                 raise error_of(event["failure"])

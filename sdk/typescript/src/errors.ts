@@ -1,9 +1,10 @@
 // Errors: one class, with a code of a closed set.
 
-/** The codes of the daemon. */
+/** The codes of the daemon, and that of CommandError. */
 export type Code =
   | "invalid" | "unauthenticated" | "denied" | "not_found" | "exists" | "conflict" | "too_large" | "unsupported"
-  | "no_space" | "timeout" | "canceled" | "exhausted" | "unavailable" | "gone" | "internal";
+  | "no_space" | "timeout" | "canceled" | "exhausted" | "unavailable" | "gone" | "internal"
+  | "command";
 
 /**
  * An error of the platform. `fix` is the next step.
@@ -18,11 +19,11 @@ export class SandbarError extends Error {
   }
 }
 
-/** A command with `check` that did not exit with 0. */
-export class CommandError extends Error {
+/** A command with `check` that did not exit with 0. The code "command" is not one of the daemon's. */
+export class CommandError extends SandbarError {
   override name = "CommandError";
   constructor(readonly result: { stdout: string; stderr: string; exitCode: number }) {
-    super(`the command ended with ${result.exitCode}: ${result.stderr.trim().slice(-500)}`);
+    super("command", `the command ended with ${result.exitCode}: ${result.stderr.trim().slice(-500)}`);
   }
 }
 

@@ -2,14 +2,20 @@
 
 import { CommandError, errorOf, errorOfBody, SandbarError } from "./errors.js";
 import { Frames, Pty } from "./frames.js";
-import { startDaemon, type Daemon } from "./local.js";
+import { startDaemon, storedToken, type Daemon } from "./local.js";
 
 export { CommandError, SandbarError, type Code } from "./errors.js";
 export { Pty } from "./frames.js";
 
 const retries = 8; // consecutive failures of a stream without an event between them
 
-/** Where the daemon is. The defaults are SANDBAR_URL and SANDBAR_TOKEN. */
+// The reasons of outcomes, as POST …/executor/run words them.
+const reasons: Record<string, string> = {
+  exited: "Non-zero exit code", signaled: "Non-zero exit code", cancelled: "Non-zero exit code", oom: "out of memory",
+  output_limit: "output limit exceeded", timeout: "timed out", lost: "the sandbox was lost while the program ran; how it ended is not known",
+};
+
+/** Where the daemon is. The defaults are SANDBAR_URL and SANDBAR_TOKEN, or the token of a daemon of this user. */
 export interface Connection { url?: string; token?: string }
 
 /** Fields of `POST /sandboxes`. */
@@ -85,9 +91,14 @@ class Api {
   readonly url: string;
   readonly token: string;
   users = 0;
-  constructor(at: Connection, private daemon?: Daemon) {
-    this.url = (at.url ?? environment.SANDBAR_URL ?? "http://127.0.0.1:8080").replace(/\/+$/, "");
-    this.token = at.token ?? environment.SANDBAR_TOKEN ?? "";
+  private constructor(url: string, token: string, private daemon?: Daemon) {
+    this.url = url.replace(/\/+$/, "");
+    this.token = token;
+  }
+
+  static async at(at: Connection, daemon?: Daemon): Promise<Api> {
+    const token = at.token ?? environment.SANDBAR_TOKEN ?? await storedToken();
+    return new Api(at.url ?? environment.SANDBAR_URL ?? "http://127.0.0.1:8080", token, daemon);
   }
 
   async request(method: string, path: string, init: Init = {}): Promise<Response> {
@@ -111,15 +122,14 @@ class Api {
   }
 
   /** The lines of a response. Leaving the loop ends the request. */
-  async *lines(method: string, path: string, init: Init = {}): AsyncGenerator<string> {
-    const response = await this.request(method, path, init);
+  async *lines(response: Response, signal?: AbortSignal): AsyncGenerator<string> {
     const reader = response.body!.getReader();
     const decoder = new TextDecoder();
     let rest = "";
     try {
       for (;;) {
         const { value, done } = await reader.read().catch((e: unknown) => {
-          if (init.signal?.aborted) throw e;
+          if (signal?.aborted) throw e;
           throw unreachable(this.url, e);
         });
         if (done) return;
@@ -139,7 +149,8 @@ class Api {
     for (;;) {
       try {
         let name = "", data = "", id = "";
-        for await (const line of this.lines("GET", path, { ...init, headers: last ? { "Last-Event-ID": last } : {} })) {
+        const response = await this.request("GET", path, { ...init, headers: last ? { "Last-Event-ID": last } : {} });
+        for await (const line of this.lines(response, signal ?? undefined)) {
           const at = line.indexOf(": ");
           const field = line.slice(0, at), value = line.slice(at + 2);
           if (field === "event") name = value;
@@ -178,7 +189,7 @@ export class Sandbox {
   readonly commands: Commands;
   readonly files: Files;
   readonly contexts: Contexts;
-  #contexts = new Map<string, Promise<Context>>();
+  #contexts = new Map<string, Promise<Context>>(); // by language
   #open = true;
 
   private constructor(private api: Api, public info: Info) {
@@ -193,7 +204,7 @@ export class Sandbox {
 
   /** Create a sandbox. @example const box = await Sandbox.create({ name: "worker" }) */
   static async create(options: Options = {}, at: Connection = {}): Promise<Sandbox> {
-    return Sandbox.make(new Api(at), options);
+    return Sandbox.make(await Api.at(at), options);
   }
 
   /**
@@ -204,7 +215,7 @@ export class Sandbox {
    */
   static async local(options: Options = {}, settings: Record<string, string> = {}): Promise<Sandbox> {
     const daemon = await startDaemon(settings);
-    return Sandbox.make(new Api(daemon, daemon), options);
+    return Sandbox.make(await Api.at(daemon, daemon), options);
   }
 
   private static async make(api: Api, options: Options): Promise<Sandbox> {
@@ -218,7 +229,7 @@ export class Sandbox {
 
   /** Return an existing sandbox, by its id or name. @example const box = await Sandbox.connect("worker") */
   static async connect(id: string, at: Connection = {}): Promise<Sandbox> {
-    const api = new Api(at);
+    const api = await Api.at(at);
     return new Sandbox(api, await api.json<Info>("GET", "/sandboxes/" + encodeURIComponent(id)));
   }
 
@@ -232,7 +243,7 @@ export class Sandbox {
     const query = new URLSearchParams({ limit: "1000" });
     for (const [name, value] of Object.entries(rest)) if (value) query.set(name, value);
     for (const l of Array.isArray(labels) ? labels : Object.entries(labels).map(([k, v]) => `${k}=${v}`)) query.append("label", l);
-    const api = new Api({ url, token });
+    const api = await Api.at({ url, token });
     const found: Info[] = [];
     for (;;) {
       const page = await api.json<{ sandboxes: Info[]; next?: string }>("GET", "/sandboxes", undefined, { query });
@@ -270,18 +281,39 @@ export class Sandbox {
    */
   async runCode(code: string, options: CellOptions & { language?: string } = {}): Promise<Execution> {
     const language = options.language ?? "python";
-    let context = this.#contexts.get(language);
-    if (!context) {
-      context = this.contexts.create(language);
-      this.#contexts.set(language, context);
-      context.catch(() => this.#contexts.delete(language));
+    for (;;) {
+      let context = this.#contexts.get(language);
+      const kept = context !== undefined;
+      if (!context) {
+        context = this.contexts.create(language);
+        this.#contexts.set(language, context);
+        context.catch(() => this.#contexts.delete(language));
+      }
+      const interpreter = await context;
+      try {
+        return await interpreter.run(code, options);
+      } catch (e) {
+        // The context was removed, or ended with a pause.
+        if (!kept || !(e instanceof SandbarError && e.code === "not_found")) throw e;
+        if (this.#contexts.get(language) === context) this.#contexts.delete(language);
+      }
     }
-    return (await context).run(code, options);
+  }
+
+  /** Describe the sandbox as it is now, also in `info`. @example (await box.refresh()).state */
+  async refresh(): Promise<Info> {
+    this.info = await this.api.json<Info>("GET", this.path);
+    return this.info;
   }
 
   /** Give a port a URL for browsers. It has a token unless `public` is set. @example (await box.expose(8000)).url */
   async expose(port: number, options: { public?: boolean } = {}): Promise<Preview> {
     return this.api.json("POST", this.path + "/previews", { port, public: options.public ?? false });
+  }
+
+  /** Return the ports that have a URL, sorted by port. @example (await box.previews()).map((p) => p.port) */
+  async previews(): Promise<Preview[]> {
+    return (await this.api.json<{ previews: Preview[] }>("GET", this.path + "/previews")).previews;
   }
 
   /** Make the URL of a port invalid. @example await box.unexpose(8000) */
@@ -303,7 +335,6 @@ export class Sandbox {
   /** Save the sandbox on the daemon's disk and stop it. @example await box.pause() */
   async pause(): Promise<void> {
     this.info = await this.api.json<Info>("POST", this.path + "/pause");
-    this.#contexts.clear();
   }
 
   /** Continue the sandbox after pause() or snapshot(). @example await box.resume() */
@@ -358,7 +389,7 @@ export async function* events(options: Call & Connection & { sandboxes?: string[
   for (const s of sandboxes) query.append("sandbox", s);
   for (const t of types) query.append("type", t);
   if (after) query.set("after", after);
-  for await (const [, data] of new Api(at).events("/events", { signal, query })) yield JSON.parse(data) as SandboxEvent;
+  for await (const [, data] of (await Api.at(at)).events("/events", { signal, query })) yield JSON.parse(data) as SandboxEvent;
 }
 
 /** A background process, as the daemon describes it. */
@@ -373,7 +404,7 @@ export class Commands {
   async run(cmd: string, options: CommandOptions = {}): Promise<CommandResult> {
     const { env = {}, cwd, timeout, stdin, check, signal } = options;
     const result = stdin === undefined ? await this.#post({ cmd, env, cwd, timeout }, signal)
-      : await this.#with(stdin, { args: ["sh", "-c", cmd], env, dir: cwd, timeout });
+      : await this.#with(stdin, { args: ["sh", "-c", cmd], env, dir: cwd, timeout }, signal);
     if (check && result.exitCode !== 0) throw new CommandError(result);
     return result;
   }
@@ -383,8 +414,11 @@ export class Commands {
     return { stdout: r.stdout, stderr: r.stderr, exitCode: r.code, error: r.error ?? "", truncated: r.truncated ?? false };
   }
 
-  async #with(stdin: string | Uint8Array, request: object): Promise<CommandResult> {
+  async #with(stdin: string | Uint8Array, request: { timeout?: number; [field: string]: unknown }, signal?: AbortSignal): Promise<CommandResult> {
+    signal?.throwIfAborted();
     const frames = await Frames.start({ url: this.api.url, token: this.api.token, path: this.sandbox }, { ...request, stdin: true });
+    const cancel = () => frames.close();
+    signal?.addEventListener("abort", cancel, { once: true });
     try {
       await frames.sendInput(typeof stdin === "string" ? new TextEncoder().encode(stdin) : stdin);
       frames.endInput();
@@ -393,12 +427,15 @@ export class Commands {
         const [kind, data] = await frames.next();
         outputs[kind]?.push(data);
       }
-      const end = frames.end!;
-      return {
-        stdout: Buffer.concat(outputs.o!).toString(), stderr: Buffer.concat(outputs.e!).toString(), exitCode: end.exit_code ?? -1,
-        error: end.outcome === "exited" ? "" : end.outcome, truncated: end.truncated,
-      };
+      const { outcome, exit_code, truncated } = frames.end!;
+      let error = exit_code === 0 ? "" : reasons[outcome] ?? outcome;
+      if (outcome === "timeout" && request.timeout) error += ` after ${request.timeout}s`;
+      return { stdout: Buffer.concat(outputs.o!).toString(), stderr: Buffer.concat(outputs.e!).toString(), exitCode: exit_code ?? -1, error, truncated };
+    } catch (e) {
+      signal?.throwIfAborted();
+      throw e;
     } finally {
+      signal?.removeEventListener("abort", cancel);
       frames.close();
     }
   }
@@ -454,8 +491,16 @@ export class Process {
     return code;
   }
 
-  /** Kill the process and all that it started. @example await process.kill() */
-  async kill(): Promise<void> { await this.api.json("POST", this.path + "/kill_process", { id: this.id }); }
+  /** Kill the process and all that it started. One that has ended is a `conflict`. @example await process.kill() */
+  async kill(): Promise<void> {
+    try {
+      await this.api.json("POST", this.path + "/kill_process", { id: this.id });
+    } catch (e) {
+      // The executor's protocol has one status for both errors.
+      if (!(e instanceof SandbarError && e.code === "invalid")) throw e;
+      throw new SandbarError(e.message.startsWith("process not found") ? "not_found" : "conflict", e.message);
+    }
+  }
 }
 
 /** Files of a sandbox. Relative paths begin at /home/user. */
@@ -488,15 +533,15 @@ export class Files {
     }
   }
 
-  /** Report whether a file exists. @example await box.files.exists("data.csv") */
+  /** Report whether a file or directory exists. @example await box.files.exists("data.csv") */
   async exists(path: string): Promise<boolean> {
     try {
       await this.api.request("HEAD", this.path + "/executor/files", { query: { path } });
-      return true;
     } catch (e) {
       if (e instanceof SandbarError && e.code === "not_found") return false;
-      throw e;
+      if (!(e instanceof SandbarError && e.code === "conflict")) throw e; // conflict: a directory
     }
+    return true;
   }
 
   /** Make a directory and its parents. @example await box.files.makeDir("a/b") */
@@ -513,15 +558,32 @@ export class Files {
     if (done.error) throw errorOf({ code: done.error.toLowerCase().includes("no such file") ? "not_found" : "conflict", message: done.error });
   }
 
-  /** Stream the changes in a directory, until it is gone. @example for await (const e of box.files.watch("src")) console.log(e.op, e.path) */
-  async *watch(path = ".", options: Call & { recursive?: boolean } = {}): AsyncGenerator<FileEvent> {
-    const init = { signal: options.signal, query: { path, recursive: String(options.recursive ?? false) } };
-    for await (const line of this.api.lines("GET", this.path + "/watch", init)) {
+  /**
+   * Watch a directory, with `recursive` also those below it. No change after the return is missed.
+   *
+   * @example for await (const e of await box.files.watch("src")) console.log(e.op, e.path)
+   */
+  async watch(path = ".", options: Call & { recursive?: boolean } = {}): Promise<Watch> {
+    const { signal, recursive = false } = options;
+    const response = await this.api.request("GET", this.path + "/watch", { signal, query: { path, recursive: String(recursive) } });
+    return new Watch(this.api.lines(response, signal), response);
+  }
+}
+
+/** A watch of a directory. Iteration yields changes until the directory is gone; leaving the loop ends the watch. */
+export class Watch {
+  constructor(private lines: AsyncGenerator<string>, private response: Response) {}
+
+  async *[Symbol.asyncIterator](): AsyncGenerator<FileEvent> {
+    for await (const line of this.lines) {
       const event = JSON.parse(line) as FileEvent & { error?: object };
       if (event.error) throw errorOf(event.error);
       yield event;
     }
   }
+
+  /** End a watch that is not iterated. @example await changes.close() */
+  async close(): Promise<void> { if (!this.response.body!.locked) await this.response.body!.cancel(); }
 }
 
 /** The outputs, results and error of a cell. */
@@ -595,7 +657,8 @@ export class Context {
   /** Run a cell and stream its events. Leaving the loop interrupts the cell. @example for await (const e of context.stream("print(1)")) console.log(e.type) */
   async *stream(code: string, options: CellOptions = {}): AsyncGenerator<Event> {
     const { signal, env = {}, timeout } = options;
-    for await (const line of this.api.lines("POST", this.path + "/run", { signal, body: JSON.stringify({ code, env, timeout }) })) {
+    const response = await this.api.request("POST", this.path + "/run", { signal, body: JSON.stringify({ code, env, timeout }) });
+    for await (const line of this.api.lines(response, signal)) {
       const event = JSON.parse(line) as { type: string; failure?: object };
       if (event.type === "failed") throw errorOf(event.failure ?? {});
       if (event.type !== "keepalive") yield event as Event;

@@ -9,6 +9,14 @@ export interface Daemon {
   close(): Promise<void>;
 }
 
+/** The token that a daemon of this user has stored, or "". A browser has none. */
+export async function storedToken(): Promise<string> {
+  if (typeof process === "undefined" || !process.versions?.node) return "";
+  const [fs, os, path] = await Promise.all([import("node:fs/promises"), import("node:os"), import("node:path")]);
+  const own = process.getuid?.() === 0 ? "/var/lib/sandbar" : path.join(os.homedir(), ".local", "state", "sandbar");
+  return fs.readFile(path.join(process.env.SANDBAR_STATE_DIR || own, "token"), "utf8").then((text) => text.trim(), () => "");
+}
+
 /** Start a daemon. `settings` are environment variables of it. The command is SANDBAR_BIN, or the one in PATH. */
 export async function startDaemon(settings: Record<string, string> = {}): Promise<Daemon> {
   const [{ spawn }, { randomBytes }, fs, os, path] = await Promise.all([
