@@ -187,8 +187,8 @@ func checkOutcomes(t *testing.T, name string, steps []sdkStep, outcomes []sdkOut
 	}
 }
 
-// difference describes the first difference of two values of JSON, "" for none. An object may lack a
-// member that is empty in the other one. An object with the member $match is a regular expression
+// difference describes the first difference of two values of JSON, "" for none. An object may lack
+// a member that is empty in the other one. An object with the member $match is a regular expression
 // for a text.
 func difference(at string, got, want any) string {
 	pattern, _ := want.(map[string]any)
@@ -240,7 +240,8 @@ func empty(v any) bool {
 	return v == nil || v == "" || v == false || v == 0.0
 }
 
-// cutter is a proxy that cuts connections with a process's log, or with events, after a part of it.
+// cutter is a proxy that cuts connections with a process's log, or with events, after a part of
+// it.
 type cutter struct {
 	addr string
 	mu   sync.Mutex
