@@ -16,6 +16,49 @@ import (
 // plotting are the packages of the programs in examples/sdk inside the sandbox.
 const plotting = "numpy pandas python-dateutil tzdata matplotlib contourpy cycler fonttools kiwisolver packaging pillow pyparsing six"
 
+// The tools of examples/adapters work with the libraries that they are for, which call them as they
+// do for a model.
+func TestAdapters(t *testing.T) {
+	testenv.Need(t, testenv.Once, testenv.UserNS, testenv.Python, testenv.PyWheels, testenv.NpmTypeScript, testenv.PyAgents, testenv.NpmAgents)
+	dir := t.TempDir()
+	buildSDKs(t, dir)
+	root, err := testenv.ModuleRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	adapters := filepath.Join(root, "examples", "adapters")
+	for _, name := range []string{"ai", "zod"} {
+		if err := os.Symlink(filepath.Join(testenv.NpmAgentsModules(), name), filepath.Join(dir, "node_modules", name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range glob(t, filepath.Join(adapters, "*.mjs")) {
+		b, err := os.ReadFile(name)
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, filepath.Base(name)), b, 0o644)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	d := newDaemon(t, t.TempDir())
+	for _, args := range [][]string{
+		{"/usr/bin/python3", "adapters.py", "langchain"}, {"/usr/bin/python3", "adapters.py", "smolagents"},
+		{"/usr/bin/python3", "adapters.py", "functions"}, {"/usr/bin/node", "adapters.mjs"},
+	} {
+		t.Run(args[len(args)-1], func(t *testing.T) {
+			cmd := exec.CommandContext(within(t, 5*time.Minute), args[0], args[1:]...)
+			cmd.Dir = dir
+			cmd.Env = append(environ(), "SANDBAR_URL=http://"+d.addr, "SANDBAR_TOKEN="+token, "HOME="+dir, "ADAPTERS="+adapters, "WHEELS="+testenv.WheelsDir(),
+				"PYTHONPATH="+filepath.Join(dir, "py")+":"+testenv.PyAgentsPath(), "PYTHONDONTWRITEBYTECODE=1", "NO_PROXY=*", "LANGSMITH_TRACING=false")
+			if out, err := cmd.CombinedOutput(); err != nil {
+				t.Errorf("%v: %s", err, out)
+			}
+		})
+	}
+	d.endClean(t)
+}
+
 // The programs of examples/sdk have at most 8 lines and work without a daemon, with a wheel that
 // has the command.
 func TestSDKExamples(t *testing.T) {

@@ -33,7 +33,7 @@ func buildSDKs(t *testing.T, dir string) {
 	do(dir, "/usr/bin/python3", glob(t, filepath.Join(wheel, "pip-*.whl"))[0]+"/pip", "install", "--quiet", "--no-index", "--no-compile", "--root-user-action", "ignore",
 		"--find-links", wheel, "--target", filepath.Join(dir, "py"), glob(t, filepath.Join(packages, "*-any.whl"))[0])
 	do(dir, "/usr/bin/npm", "install", "--prefix", dir, "--offline", "--no-audit", "--no-fund", glob(t, filepath.Join(packages, "*.tgz"))[0])
-	for _, name := range []string{"conformance.py", "conformance.mjs"} {
+	for _, name := range []string{"conformance.py", "conformance.mjs", "adapters.py", "adapters.mjs"} {
 		b, err := os.ReadFile(filepath.Join("testdata", "sdk", name))
 		if err == nil {
 			err = os.WriteFile(filepath.Join(dir, name), b, 0o644)
