@@ -1,4 +1,5 @@
-// A tool of Vercel's AI SDK that runs Python in a sandbox: generateText({ tools: { runPython: runPython(box) }, … }).
+// A tool of Vercel's AI SDK that runs Python in a sandbox:
+// generateText({ tools: { runPython: runPython(box) }, … }).
 
 import { tool } from "ai";
 import { z } from "zod";

@@ -187,8 +187,8 @@ func checkOutcomes(t *testing.T, name string, steps []sdkStep, outcomes []sdkOut
 	}
 }
 
-// difference describes the first difference of two values of JSON, "" for none. An object may lack a
-// member that is empty in the other one. An object with the member $match is a regular expression
+// difference describes the first difference of two values of JSON, "" for none. An object may lack
+// a member that is empty in the other one. An object with the member $match is a regular expression
 // for a text.
 func difference(at string, got, want any) string {
 	pattern, _ := want.(map[string]any)

@@ -121,8 +121,8 @@ func TestSDKExamples(t *testing.T) {
 // machines are the numbers of processors in headers of ELF.
 var machines = map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}
 
-// checkPackages checks that each package with a command is for the processor of its command. foreign
-// is a command of another processor than this one.
+// checkPackages checks that each package with a command is for the processor of its command.
+// foreign is a command of another processor than this one.
 func checkPackages(t *testing.T, dir, foreign string) {
 	for arch, tag := range map[string]string{"amd64": "manylinux2014_x86_64", "arm64": "manylinux2014_aarch64"} {
 		wheel, err := zip.OpenReader(filepath.Join(dir, "packages", "sandbar-1.0.0-py3-none-"+tag+".whl"))

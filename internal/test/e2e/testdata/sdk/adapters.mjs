@@ -1,5 +1,5 @@
-// Calls the tool of examples/adapters/ai-sdk.mjs by generateText with a model that follows a script, and
-// checks what the model would read.
+// Calls the tool of examples/adapters/ai-sdk.mjs by generateText with a model that follows a script,
+// and checks what the model would read.
 
 import assert from "node:assert/strict";
 import { generateText, stepCountIs } from "ai";
