@@ -62,7 +62,7 @@ TIME ?= 10m
 packages: build ## build a deb and an rpm package of bin/sandbar in bin
 	@sh scripts/packages.sh $(VERSION)
 
-sdk: tools ## build the Python wheel and the npm package into bin (SDK_ARCHS="amd64 arm64": also wheels with the command, for Linux)
+sdk: tools ## build the Python wheel and the npm package into bin (SDK_ARCHS="amd64 arm64": also wheels and npm packages with the command, for Linux)
 	@sh scripts/sdk.sh $(VERSION)
 
 soak: build tools ## load a daemon in all ways for TIME (10m) and report its growth

@@ -71,6 +71,15 @@ func (e *Execution) Text() string {
 	return ""
 }
 
+// Output returns all text, for a model to read: both outputs, the value and the traceback.
+func (e *Execution) Output() string {
+	all := e.Stdout + e.Stderr + e.Text()
+	if e.Error != nil {
+		all += e.Error.Traceback
+	}
+	return all
+}
+
 // PNG returns the first image, or nil.
 func (e *Execution) PNG() []byte {
 	for _, r := range e.Results {

@@ -4,7 +4,7 @@
 #   scripts/tools.sh test    interpreters, bubblewrap, runc, crun, gVisor, a Docker
 #                            Engine, QEMU and guest kernels, WebSocket clients from
 #                            npm and PyPI, the SDKs of the executor, iii and E2B
-#                            protocols, a browser, an editor, Vite, IPython, Debian
+#                            protocols, libraries of agents, a browser, an editor, Vite, IPython, Debian
 #                            images, the test suites of toybox, busybox and awk
 #   scripts/tools.sh race    a C compiler, for the race detector
 #   scripts/tools.sh lint    staticcheck and govulncheck
@@ -54,6 +54,18 @@ mcp_py="mcp==2.3.0 mcp-types==2.3.0 annotated-types==0.8.0 anyio==4.16.0 attrs==
 	python-multipart==0.0.34 referencing==0.37.0 rpds-py==2026.9.1 sse-starlette==3.7.0
 	starlette==1.10.0 truststore==0.10.5 typing-extensions==4.16.0 typing-inspection==0.4.5
 	uvicorn==0.54.0"
+# Libraries of agents that examples/adapters gives tools to. They need fewer packages than they
+# declare: these are the ones that they import.
+agents_npm="ai@6.0.325 zod@4.6.7"
+agents_py="langchain-core==1.8.3 smolagents==1.26.0 annotated-types==0.8.0 anyio==4.16.0
+	certifi==2026.10.18 charset-normalizer==3.5.2 filelock==4.3.1 h11==0.16.0
+	httpcore2==2.16.2 httpx2==2.16.2 huggingface-hub==2.4.0 idna==3.20 jinja2==3.1.6
+	jsonpatch==1.48 jsonpointer==3.12 langsmith==0.15.1 markdown-it-py==4.3.0
+	markupsafe==3.0.4 mdurl==0.1.2 packaging==26.4 pillow==13.0.0 pydantic==2.14.4
+	pydantic-core==2.50.5 pygments==2.21.0 python-dotenv==1.2.4 pyyaml==6.0.4
+	requests==2.32.3 requests-toolbelt==1.0.0 rich==15.0.0 sniffio==1.3.1 tenacity==9.2.1
+	tqdm==4.70.1 truststore==0.10.5 typing-extensions==4.16.0 typing-inspection==0.4.5
+	urllib3==2.8.0 uuid-utils==0.19.0 xxhash==4.1.0"
 runsc=v0.0.0-20260905035102-160fafc42237
 # Wheels that tests install from files in a sandbox, with the pip that installs them, or unpack.
 wheels="pip==26.3 numpy==2.4.6 pandas==3.1.1 python-dateutil==4.0.0 tzdata==2026.6
@@ -525,6 +537,8 @@ test)
 		npm_sdk NpmE2B e2b-npm $e2b_npm
 		# shellcheck disable=SC2086 # a list of words
 		npm_sdk NpmMCP mcp-npm $mcp_npm
+		# shellcheck disable=SC2086 # a list of words
+		npm_sdk NpmAgents agents-npm $agents_npm
 		# The inspector's command line reads its version from this file of the package around it.
 		npm_mcp=$cache/mcp-npm/node_modules/@modelcontextprotocol
 		[ ! -d "$npm_mcp" ] || cp "$npm_mcp/inspector-cli/package.json" "$npm_mcp/package.json"
@@ -535,6 +549,7 @@ test)
 		lack NpmVite "there is no /usr/bin/node"
 		lack NpmE2B "there is no /usr/bin/node"
 		lack NpmMCP "there is no /usr/bin/node"
+		lack NpmAgents "there is no /usr/bin/node"
 	fi
 	if there /usr/bin/python3; then
 		py_websockets
@@ -548,6 +563,8 @@ test)
 		py_sdk PyE2B e2b-py $e2b_py
 		# shellcheck disable=SC2086 # a list of words
 		py_sdk PyMCP mcp-py $mcp_py
+		# shellcheck disable=SC2086 # a list of words
+		py_sdk PyAgents agents-py $agents_py
 		py_wheels
 	else
 		lack PyWebsockets "there is no /usr/bin/python3"
@@ -556,6 +573,7 @@ test)
 		lack PyIPython "there is no /usr/bin/python3"
 		lack PyE2B "there is no /usr/bin/python3"
 		lack PyMCP "there is no /usr/bin/python3"
+		lack PyAgents "there is no /usr/bin/python3"
 		lack PyWheels "there is no /usr/bin/python3"
 	fi
 	if there qemu-system-x86_64; then

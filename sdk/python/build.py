@@ -16,6 +16,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 TAGS = {"amd64": "py3-none-manylinux2014_x86_64", "arm64": "py3-none-manylinux2014_aarch64", "": "py3-none-any"}
+MACHINES = {"amd64": 62, "arm64": 183}
 
 # The differences between the two modules, in this order.
 SYNC = [
@@ -56,7 +57,10 @@ def main(version: str, to: str, arch: str = "", binary: str = "") -> None:
     files["sandbar/py.typed"] = b""
     files["sandbar/_sync.py"] = sync(files["sandbar/_async.py"].decode()).encode()
     if binary:
-        files["sandbar/bin/sandbar"] = Path(binary).read_bytes()
+        command = files["sandbar/bin/sandbar"] = Path(binary).read_bytes()
+        machine = int.from_bytes(command[18:20], "little")  # e_machine, elf(5)
+        if command[:4] != b"\x7fELF" or machine != MACHINES[arch]:
+            sys.exit(f"build.py: {binary} is no command for Linux on {arch}: its ELF machine is {machine}, not {MACHINES[arch]}")
     info = f"sandbar-{version}.dist-info/"
     files[info + "METADATA"] = METADATA.format(version=version).encode()
     files[info + "WHEEL"] = f"Wheel-Version: 1.0\nGenerator: sandbar\nRoot-Is-Purelib: {'false' if binary else 'true'}\nTag: {tag}\n".encode()

@@ -220,6 +220,10 @@ var (
 	NpmMCP = npmPackage("NpmMCP", "@modelcontextprotocol/inspector-cli", NpmMCPModules)
 	// PyMCP is Python and the package mcp below PyMCPPath.
 	PyMCP = pythonPackage("PyMCP", "mcp", PyMCPPath)
+	// NpmAgents is Node and the npm packages ai and zod below NpmAgentsModules.
+	NpmAgents = npmPackage("NpmAgents", "ai", NpmAgentsModules)
+	// PyAgents is Python and the packages langchain-core and smolagents below PyAgentsPath.
+	PyAgents = pythonPackage("PyAgents", "langchain_core.tools, smolagents", PyAgentsPath)
 	// PyWheels is Python and wheels of pip, numpy, pandas, matplotlib, httpx and their dependencies,
 	// in WheelsDir.
 	PyWheels = require("PyWheels", "run \"make tools\"", func() error {
@@ -285,6 +289,12 @@ func NpmMCPModules() string { return filepath.Join(Cache(), "mcp-npm", "node_mod
 
 // PyMCPPath is the PYTHONPATH of the Model Context Protocol's SDK.
 func PyMCPPath() string { return filepath.Join(Cache(), "mcp-py") }
+
+// NpmAgentsModules is the directory node_modules with Vercel's AI SDK.
+func NpmAgentsModules() string { return filepath.Join(Cache(), "agents-npm", "node_modules") }
+
+// PyAgentsPath is the PYTHONPATH of LangChain and smolagents.
+func PyAgentsPath() string { return filepath.Join(Cache(), "agents-py") }
 
 // WheelsDir is the directory of the wheels for /usr/bin/python3 that "make tools" fetches.
 func WheelsDir() string { return filepath.Join(Cache(), "wheels") }

@@ -197,6 +197,15 @@ class Execution:
         return next((r.text for r in self.results if r.main), "")
 
     @property
+    def output(self) -> str:
+        """All text, for a model to read: both outputs, the value and the traceback.
+
+        >>> box.run_code("print('hi'); 1 + 1").output
+        'hi\\n2'
+        """
+        return self.stdout + self.stderr + self.text + (self.error.traceback if self.error else "")
+
+    @property
     def png(self) -> Optional[bytes]:
         """The first image."""
         return next((r.png for r in self.results if r.png), None)

@@ -599,6 +599,9 @@ export class Execution {
   /** The text of the value of the last expression, or "". */
   get text(): string { return this.results.find((r) => r.main)?.text ?? ""; }
 
+  /** All text, for a model to read: both outputs, the value and the traceback. */
+  get output(): string { return this.stdout + this.stderr + this.text + (this.error?.traceback ?? ""); }
+
   /** The first image. */
   get png(): Uint8Array | undefined { return this.results.find((r) => r.png)?.png; }
 

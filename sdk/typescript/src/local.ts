@@ -17,14 +17,25 @@ export async function storedToken(): Promise<string> {
   return fs.readFile(path.join(process.env.SANDBAR_STATE_DIR || own, "token"), "utf8").then((text) => text.trim(), () => "");
 }
 
-/** Start a daemon. `settings` are environment variables of it. The command is SANDBAR_BIN, or the one in PATH. */
+/** The command: SANDBAR_BIN, that of the package for this platform, or "sandbar" in PATH. */
+async function program(): Promise<string> {
+  if (process.env.SANDBAR_BIN) return process.env.SANDBAR_BIN;
+  const { createRequire } = await import("node:module");
+  try {
+    return createRequire(import.meta.url).resolve(`@sandbar/${process.platform}-${process.arch}/bin/sandbar`);
+  } catch {
+    return "sandbar"; // npm has not installed the package
+  }
+}
+
+/** Start a daemon. `settings` are environment variables of it. */
 export async function startDaemon(settings: Record<string, string> = {}): Promise<Daemon> {
   const [{ spawn }, { randomBytes }, fs, os, path] = await Promise.all([
     import("node:child_process"), import("node:crypto"), import("node:fs/promises"), import("node:os"), import("node:path")]);
   const dir = await fs.mkdtemp(path.join(os.tmpdir(), "sandbar-"));
   const token = randomBytes(32).toString("base64url");
-  const { SANDBAR_BIN, ...inherited } = process.env; // the daemon refuses variables that are no settings
-  const child = spawn(SANDBAR_BIN ?? "sandbar", ["serve", "--until-eof", "--listen", "127.0.0.1:0"], {
+  const { SANDBAR_BIN: _, ...inherited } = process.env; // the daemon refuses variables that are no settings
+  const child = spawn(await program(), ["serve", "--until-eof", "--listen", "127.0.0.1:0"], {
     stdio: ["pipe", "ignore", "pipe"],
     env: { ...inherited, SANDBAR_STATE_DIR: path.join(dir, "state"), SANDBAR_RUNTIME_DIR: path.join(dir, "run"), ...settings, SANDBAR_TOKEN: token },
   });

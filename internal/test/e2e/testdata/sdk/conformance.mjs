@@ -1,5 +1,5 @@
-// Does the steps of conformance.json with the TypeScript SDK. It prints the outcome of each step as a
-// line of JSON: {"value": …}, {"error": code, "field": …}, or {"absent": true} if the object of the
+// Does the steps of conformance.json with the TypeScript SDK. It prints the outcome of each step as
+// a line of JSON: {"value": …}, {"error": code, "field": …}, or {"absent": true} if the object of the
 // step was not made.
 
 import { readFileSync } from "node:fs";
