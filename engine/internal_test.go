@@ -383,6 +383,18 @@ func TestInputTellsThatItIsWhole(t *testing.T) {
 	}
 }
 
+// An event allocates nothing once the log has its full size.
+func TestEventsDoNotAllocate(t *testing.T) {
+	e := &Engine{events: newEventLog()}
+	v := Event{Type: EventProgramEnded, Sandbox: sandbar.NewID(), Program: "p1"}
+	for range keptEvents {
+		e.happened(v)
+	}
+	if n := testing.AllocsPerRun(100, func() { e.happened(v) }); n != 0 {
+		t.Errorf("an event makes %v allocations", n)
+	}
+}
+
 // BenchmarkEvent measures what an event costs while nobody reads.
 func BenchmarkEvent(b *testing.B) {
 	e := &Engine{events: newEventLog()}

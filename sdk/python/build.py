@@ -32,7 +32,7 @@ Summary: Run untrusted code in sandboxes
 Requires-Python: >=3.9
 Requires-Dist: httpx>=0.25
 Provides-Extra: fathom
-Requires-Dist: websockets>=14; extra == "fathom"
+Requires-Dist: websockets>=15; extra == "fathom"
 """
 
 

@@ -31,6 +31,13 @@ _HEADER = "X-Protocol-Version"
 _TERMINAL = ("completed", "failed", "cancelled", "timeout", "oom")
 
 
+class _Connect(connect):
+    """Follows no redirection: the token is for one server."""
+
+    def process_redirect(self, exc: Exception) -> Exception:
+        return exc
+
+
 class FathomError(Exception):
     """An error of the server, or of the connection with the code NETWORK_ERROR.
 
@@ -332,7 +339,7 @@ class Client:
     async def _one(self) -> Optional[FathomError]:
         """Serve one connection to its end. Return the error if there was none."""
         try:
-            async with connect(self._url, additional_headers=self._headers, max_size=self._max_message, compression=None, proxy=None, max_queue=None,
+            async with _Connect(self._url, additional_headers=self._headers, max_size=self._max_message, compression=None, proxy=None, max_queue=None,
                                ping_interval=self._ping_interval, ping_timeout=self._ping_interval, close_timeout=1) as connection:
                 served = connection.response.headers.get(_HEADER) if connection.response is not None else None
                 if served not in (None, str(VERSION)):

@@ -84,6 +84,25 @@ async def cuts():
     check(0 < right < len(CUTS), right, "of", len(CUTS))
 
 
+async def redirected():
+    seen = []
+
+    async def answer(reader, writer):
+        seen.append((await reader.readuntil(b"\r\n\r\n")).decode())
+        writer.write(f"HTTP/1.1 302 Found\r\nLocation: {target}\r\nContent-Length: 0\r\n\r\n".encode())
+        await writer.drain()
+        writer.close()
+    other = await asyncio.start_server(answer, "127.0.0.1", 0)
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    target = "ws://localhost:%d/" % other.sockets[0].getsockname()[1]
+    async with Client("http://127.0.0.1:%d" % server.sockets[0].getsockname()[1], TOKEN) as fathom:
+        e = await fails(fathom.execute("shell", ""), "INVALID_REQUEST")
+        check("302" in e.message and len(seen) == 1 and TOKEN in seen[0], e.message, seen)
+    for s in (server, other):
+        s.close()
+        await s.wait_closed()
+
+
 async def refused():
     async with Client(URL, "wrong") as fathom:
         e = await fails(fathom.execute("shell", ""), "INVALID_REQUEST")
@@ -110,6 +129,7 @@ async def main():
         await cancel(fathom)
     await cuts()
     await refused()
+    await redirected()
     print("ok", checks)
 
 
