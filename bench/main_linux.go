@@ -97,6 +97,7 @@ func benchmarks() []benchmark {
 		{"e2b-run", "no promise: commands.run('true') by the SDK; the goal is 5 ms beyond its own time", e2bCall("run", 5*time.Millisecond, true)},
 		{"e2b-cell", "no promise: runCode('1+1') by the SDK; the goal is 3 ms beyond its own time", e2bCall("cell", 3*time.Millisecond, true)},
 		{"e2b-files", "no promise: files of 256 MiB by the SDK; the goal is 500 MB/s, both ways", e2bFiles},
+		{"e2b-idle", "the daemon with 1000 idle connections of the SDK holds at most 100 MiB", e2bIdle},
 		{"iii-create", "sandbox::create of a pulled image: p50 at most 5 ms", iiiCreate},
 		{"iii-cycle", "create, exec `true`, stop: p50 at most 10 ms", iiiCycle},
 		{"iii-ready-create", "sandbox::create from a ready sandbox: p50 at most 1 ms", iiiReadyCreate},
