@@ -96,8 +96,8 @@ func runE2B(l *lab, what string) (ours, bare []float64, err error) {
 	return numbers.Ours, numbers.Bare, err
 }
 
-// e2bCall measures a call of E2B's SDK from npm. beyond: the bound is for the time beyond that of a
-// server that does nothing.
+// e2bCall measures a call of E2B's SDK from npm. The bound is for the time beyond that of a server
+// that does nothing.
 func e2bCall(what string, bound time.Duration) func(*lab) (measured, error) {
 	return func(l *lab) (measured, error) {
 		ours, bare, err := runE2B(l, what)
@@ -141,8 +141,8 @@ func e2bFiles(l *lab) (measured, error) {
 	}, nil
 }
 
-// e2bIdle measures the daemon's memory with a thousand connections of the SDK, each of which follows
-// a command that says nothing.
+// e2bIdle measures the daemon's memory with a thousand connections of the SDK, each of which
+// follows a command that says nothing.
 func e2bIdle(l *lab) (measured, error) {
 	ours, before, err := runE2B(l, "idle")
 	if err != nil || len(ours) != 1 || len(before) != 1 {
