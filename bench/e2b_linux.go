@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"time"
 )
 
@@ -20,6 +21,12 @@ var e2bProgram []byte
 
 // e2bModules are the packages of npm that "make tools" fetches.
 const e2bModules = ".cache/e2b-npm/node_modules"
+
+// e2bFile is the size of the files of e2bFiles, in bytes.
+const e2bFile = 256 << 20
+
+// e2bIdleStreams is the number of connections of e2bIdle.
+const e2bIdleStreams = 1000
 
 // emptyE2B answers as an E2B server whose sandboxes need no time: the SDK's own part.
 func emptyE2B(w http.ResponseWriter, r *http.Request) {
@@ -42,6 +49,17 @@ func emptyE2B(w http.ResponseWriter, r *http.Request) {
 	case "/execute":
 		w.Header().Set("Content-Type", "application/x-ndjson")
 		io.WriteString(w, `{"type":"number_of_executions","execution_count":1}`+"\n"+`{"type":"result","text":"2","is_main_result":true}`+"\n"+`{"type":"end_of_execution"}`+"\n")
+	case "/files":
+		if r.Method == http.MethodGet {
+			w.Header().Set("Content-Type", "application/octet-stream")
+			w.Header().Set("Content-Length", strconv.Itoa(e2bFile))
+			for piece, n := make([]byte, 1<<20), 0; n < e2bFile; n += len(piece) {
+				w.Write(piece)
+			}
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		io.WriteString(w, `[{"name":"file","path":"/home/user/file","type":"file"}]`)
 	default: // the end of a sandbox
 		w.WriteHeader(http.StatusNoContent)
 	}
@@ -65,8 +83,8 @@ func runE2B(l *lab, what string) (ours, bare []float64, err error) {
 	if err := os.WriteFile(program, e2bProgram, 0o600); err != nil {
 		return nil, nil, err
 	}
-	cmd := exec.Command("node", program, what, empty.URL)
-	cmd.Env = append(os.Environ(), "NODE_PATH="+modules, "NO_PROXY=*", "E2B_VALIDATE_API_KEY=false",
+	cmd := exec.Command("node", program, what, empty.URL, strconv.Itoa(d.cmd.Process.Pid), strconv.Itoa(e2bIdleStreams))
+	cmd.Env = append(os.Environ(), "NODE_PATH="+modules, "NO_PROXY=*", "E2B_VALIDATE_API_KEY=false", "E2B_ENVD_RPC_CONNECTIONS=2000",
 		"E2B_API_URL=http://"+d.addr, "E2B_SANDBOX_URL=http://"+d.addr, "E2B_API_KEY="+d.token)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
@@ -78,20 +96,24 @@ func runE2B(l *lab, what string) (ours, bare []float64, err error) {
 	return numbers.Ours, numbers.Bare, err
 }
 
-// e2bCall measures a call of E2B's SDK from npm. beyond: the bound is for the time beyond that of a
-// server that does nothing.
-func e2bCall(what string, bound time.Duration, beyond bool) func(*lab) (measured, error) {
+// e2bCall measures a call of E2B's SDK from npm. The bound is for the time beyond that of a server
+// that does nothing.
+func e2bCall(what string, bound time.Duration) func(*lab) (measured, error) {
 	return func(l *lab) (measured, error) {
 		ours, bare, err := runE2B(l, what)
 		if err != nil {
 			return measured{}, err
 		}
-		a, b := timesOf(ours), timesOf(bare)
-		took := a.quantile(0.5)
-		if beyond {
-			took -= b.quantile(0.5)
+		baseline := ""
+		if what == "run" { // the last number is another one: the SDK runs commands by a login shell
+			shell := ours[len(ours)-1]
+			ours = ours[:len(ours)-1]
+			baseline = fmt.Sprintf("; bash -l -c true by a program in the sandbox: %.2f ms", shell)
 		}
-		return measured{value: a.String(), baseline: "a server that does nothing: " + b.String(), kept: took <= bound}, nil
+		a, b := timesOf(ours), timesOf(bare)
+		took := a.quantile(0.5) - b.quantile(0.5)
+		baseline = "a server that does nothing: " + b.String() + baseline
+		return measured{value: fmt.Sprintf("%+.2f ms; %v", ms(took), a), baseline: baseline, kept: took <= bound}, nil
 	}
 }
 
@@ -105,11 +127,30 @@ func timesOf(all []float64) times {
 	return t
 }
 
-// e2bFiles measures the best speed of three files of 256 MiB, each way.
+// e2bFiles measures the best speed of five files of 256 MiB, each way. The baseline is the SDK with
+// a server that discards what it gets and sends zeros.
 func e2bFiles(l *lab) (measured, error) {
-	speeds, _, err := runE2B(l, "files")
-	if err != nil || len(speeds) != 2 {
+	ours, bare, err := runE2B(l, "files")
+	if err != nil || len(ours) != 2 || len(bare) != 2 {
 		return measured{}, err
 	}
-	return measured{value: fmt.Sprintf("in %.0f MB/s, out %.0f MB/s", speeds[0]/1e6, speeds[1]/1e6), kept: min(speeds[0], speeds[1]) >= 500e6}, nil
+	return measured{
+		value:    fmt.Sprintf("in %.0f MB/s, out %.0f MB/s; %.2f and %.2f × bare", ours[0]/1e6, ours[1]/1e6, ours[0]/bare[0], ours[1]/bare[1]),
+		baseline: fmt.Sprintf("a server without files: in %.0f MB/s, out %.0f MB/s", bare[0]/1e6, bare[1]/1e6),
+		kept:     min(ours[0], ours[1]) >= 500e6,
+	}, nil
+}
+
+// e2bIdle measures the daemon's memory with a thousand connections of the SDK, each of which
+// follows a command that says nothing.
+func e2bIdle(l *lab) (measured, error) {
+	ours, before, err := runE2B(l, "idle")
+	if err != nil || len(ours) != 1 || len(before) != 1 {
+		return measured{}, err
+	}
+	return measured{
+		value:    fmt.Sprintf("%.1f MiB, %.1f KiB for each connection", mib(int64(ours[0])), (ours[0]-before[0])/1024/e2bIdleStreams),
+		baseline: fmt.Sprintf("the daemon with one sandbox: %.1f MiB", mib(int64(before[0]))),
+		kept:     ours[0] <= 100<<20,
+	}, nil
 }

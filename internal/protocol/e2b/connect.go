@@ -214,7 +214,7 @@ func (s *stream) pings(ping any) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.timer = time.AfterFunc(s.keepalive, func() { s.write(0, b) })
+	s.timer = time.AfterFunc(s.keepalive, func() { s.write(0, b, true) })
 }
 
 // send sends one message. An error means that the client is gone or does not read.
@@ -223,10 +223,20 @@ func (s *stream) send(v any) error {
 	if err != nil {
 		return err
 	}
-	return s.write(0, b)
+	return s.write(0, b, true)
 }
 
-func (s *stream) write(flags byte, message []byte) error {
+// sendLast sends the last message, which goes out together with the end of the stream.
+func (s *stream) sendLast(v any) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	return s.write(0, b, false)
+}
+
+// write writes an envelope. Without flush it goes out with the next one, or at the end of the call.
+func (s *stream) write(flags byte, message []byte, flush bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.over {
@@ -238,7 +248,7 @@ func (s *stream) write(flags byte, message []byte) error {
 	s.buf = appendEnvelope(s.buf[:0], flags, message)
 	s.control.SetWriteDeadline(time.Now().Add(s.stall))
 	_, err := s.w.Write(s.buf)
-	if err == nil {
+	if err == nil && flush {
 		err = s.control.Flush()
 	}
 	if s.err = err; err != nil {
@@ -247,7 +257,8 @@ func (s *stream) write(flags byte, message []byte) error {
 	return err
 }
 
-// end sends the end envelope.
+// end sends the end envelope. The server flushes it with the end of the response, within the
+// deadline of this write; the next request on the connection has its own.
 func (s *stream) end(err error) {
 	var e struct {
 		Error *connectError `json:"error,omitempty"`
@@ -259,12 +270,11 @@ func (s *stream) end(err error) {
 		e.Error = &connectError{code, messageOf(err)}
 	}
 	b, _ := json.Marshal(e) // two strings can be encoded
-	s.write(flagEnd, b)
+	s.write(flagEnd, b, false)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.over = true
 	if s.timer != nil {
 		s.timer.Stop()
 	}
-	s.control.SetWriteDeadline(time.Time{})
 }

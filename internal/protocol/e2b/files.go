@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/internal/protocol/bulk"
 )
 
 const (
@@ -162,6 +163,11 @@ type stalling struct {
 func (s stalling) Write(p []byte) (int, error) {
 	s.control.SetWriteDeadline(time.Now().Add(s.stall))
 	return s.ResponseWriter.Write(p)
+}
+
+// ReadFrom implements io.ReaderFrom; see bulk.ReadFrom.
+func (s stalling) ReadFrom(r io.Reader) (int64, error) {
+	return bulk.ReadFrom(s.ResponseWriter, r, func() error { return s.control.SetWriteDeadline(time.Now().Add(s.stall)) })
 }
 
 // encodingOf returns the encoding of a file's content: identity, unless the client accepts gzip and

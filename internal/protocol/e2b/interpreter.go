@@ -181,7 +181,7 @@ func (l *life) execute(w http.ResponseWriter, r *http.Request) error {
 	case end.Outcome == sandbar.OutputLimit:
 		s.Error(sandbar.CellError{Name: "OutputLimitError", Value: "the cell reached its output limit and was interrupted"})
 	}
-	s.write(endOfCell{"end_of_execution"})
+	s.send(endOfCell{"end_of_execution"}, false)
 	return nil
 }
 
@@ -249,7 +249,7 @@ func (s *cellStream) Started(count int) error {
 	s.mu.Lock()
 	s.timer = time.AfterFunc(cellKeepalive, func() { s.write(endOfCell{"keepalive"}) })
 	s.mu.Unlock()
-	return s.write(cellCount{"number_of_executions", count})
+	return s.send(cellCount{"number_of_executions", count}, false) // goes out with the next event, or the keepalive
 }
 
 // Output implements engine.CellSink. A character that is cut is sent with its other part.
@@ -312,8 +312,12 @@ func (s *cellStream) Error(e sandbar.CellError) error {
 	return cmp.Or(s.flush(), s.write(cellError{"error", e.Name, e.Value, e.Traceback}))
 }
 
-// write writes one line, in ASCII: some clients decode each piece of the response by itself.
-func (s *cellStream) write(v any) error {
+// write writes one line and sends it.
+func (s *cellStream) write(v any) error { return s.send(v, true) }
+
+// send writes one line, in ASCII: some clients decode each piece of the response by itself. Without
+// flush it goes out with the next one, or at the end of the response.
+func (s *cellStream) send(v any, flush bool) error {
 	var line bytes.Buffer
 	encoder := json.NewEncoder(&line)
 	encoder.SetEscapeHTML(false)
@@ -327,7 +331,7 @@ func (s *cellStream) write(v any) error {
 	}
 	s.timer.Reset(cellKeepalive)
 	s.control.SetWriteDeadline(time.Now().Add(s.stall))
-	if _, err := s.w.Write(ascii(line.Bytes())); err != nil {
+	if _, err := s.w.Write(ascii(line.Bytes())); err != nil || !flush {
 		return err
 	}
 	return s.control.Flush()
@@ -364,7 +368,6 @@ func (s *cellStream) close() {
 	defer s.mu.Unlock()
 	s.closed = true
 	if s.timer != nil {
-		s.timer.Stop()
-		s.control.SetWriteDeadline(time.Time{})
+		s.timer.Stop() // the deadline stays for the flush at the end of the response
 	}
 }

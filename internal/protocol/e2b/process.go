@@ -410,7 +410,7 @@ func (l *life) deliverEnd(p *process, s *stream) error {
 	if err != nil {
 		return err
 	}
-	return s.send(processMessage{processEvent{End: &e}})
+	return s.sendLast(processMessage{processEvent{End: &e}})
 }
 
 // endEventOf returns the end of a process, in the words of Go's os.ProcessState. The platform's

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/internal/protocol/bulk"
 )
 
 // answerText responds in the form of the protocol's error bodies.
@@ -173,49 +174,10 @@ func (o *out) Write(p []byte) (int, error) {
 	return o.ResponseWriter.Write(p)
 }
 
-// atOnce is how much of a file is written under one deadline, in bytes.
-const atOnce = 4 << 20
-
-// ReadFrom writes all of r, in steps with a deadline each. If r is a file, io.Copy and this method
-// use sendfile(2).
+// ReadFrom writes all of r, in steps with a deadline each; see bulk.ReadFrom.
 func (o *out) ReadFrom(r io.Reader) (n int64, err error) {
-	rest, limited := r.(*io.LimitedReader)
-	to, able := o.ResponseWriter.(io.ReaderFrom)
-	if !limited || !able {
-		return io.Copy(onlyWriter{o}, r)
-	}
-	for rest.N > 0 {
-		if err := o.writeWithin(o.stall); err != nil {
-			return n, err
-		}
-		took, err := to.ReadFrom(&io.LimitedReader{R: innermost(rest.R), N: min(rest.N, atOnce)})
-		n += took
-		rest.N -= took
-		if err != nil || took == 0 {
-			return n, err
-		}
-	}
-	return n, nil
+	return bulk.ReadFrom(o.ResponseWriter, r, func() error { return o.writeWithin(o.stall) })
 }
-
-// innermost returns the *os.File in r, if r wraps one, so that the kernel can copy. The caller
-// bounds the copy.
-func innermost(r io.Reader) io.Reader {
-	for {
-		u, ok := r.(interface{ Unwrap() any })
-		if !ok {
-			return r
-		}
-		inner, ok := u.Unwrap().(sandbar.File)
-		if !ok {
-			return r
-		}
-		r = inner
-	}
-}
-
-// onlyWriter hides all methods except Write.
-type onlyWriter struct{ io.Writer }
 
 // Flush sends what has been written.
 func (o *out) Flush() error {

@@ -72,7 +72,7 @@ func BenchmarkFiles(b *testing.B) {
 		b.SetBytes(size)
 		for b.Loop() {
 			resp := r.do(r.request(http.MethodGet, "/files?path=/tmp/big", nil))
-			n, err := io.CopyBuffer(onlyWriter{io.Discard}, resp.Body, make([]byte, 1<<20))
+			n, err := io.CopyBuffer(struct{ io.Writer }{io.Discard}, resp.Body, make([]byte, 1<<20))
 			resp.Body.Close()
 			if n != size || err != nil {
 				b.Fatal(n, err)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/engine"
+	"github.com/sandbar-dev/sandbar/internal/protocol/bulk"
 	"github.com/sandbar-dev/sandbar/internal/test/testenv"
 	"github.com/sandbar-dev/sandbar/internal/test/testenv/backend"
 )
@@ -456,8 +457,8 @@ func TestSendfile(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	if _, ok := innermost(f).(interface{ Fd() uintptr }); !ok {
-		t.Errorf("%T is no file of the host", innermost(f))
+	if _, ok := bulk.Innermost(f).(interface{ Fd() uintptr }); !ok {
+		t.Errorf("%T is no file of the host", bulk.Innermost(f))
 	}
 }
 
