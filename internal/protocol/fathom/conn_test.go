@@ -615,7 +615,8 @@ func (c *client) storm(n int) {
 			delete(state, m.ID)
 			left--
 		case m.Type == wire.ErrorType && (m.Code == wire.CodeUnknownExecution || m.Code == wire.CodeSandboxOverloaded):
-		case m.Type == wire.ErrorType && m.Code == wire.CodeInvalidRequest && was != "": // the id is in use
+		case m.Type == wire.ErrorType && m.Code == wire.CodeInvalidRequest && strings.Contains(m.Message, "with this id is under way"):
+			// The execution with the id may have ended since the message was read.
 		default:
 			c.t.Errorf("%q came when the execution was %q", m.brief(), was)
 			return
