@@ -147,7 +147,8 @@ await check('createSnapshot, listSnapshots, deleteSnapshot, fork', async () => {
   const sleeper = await p.commands.run('sleep 1000', { background: true })
   await throws(SandboxError, () => p.createSnapshot(), '501') // native has no memory of programs
   await sleeper.kill()
-  const more = await Sandbox.fork(p.sandboxId)
+  let more
+  await until('the command has ended', async () => { try { more = await Sandbox.fork(p.sandboxId); return true } catch { return false } })
   equal(await more[0].files.read('kept'), 'two')
   await more[0].kill()
   const second = await Sandbox.createSnapshot(p.sandboxId)
