@@ -21,7 +21,7 @@ RUNNERFLAGS = $(if $(RACE),-race) $(if $(RUN),-run '$(RUN)') $(if $(P),-p $(P)) 
 # Commands that run on this machine, even if GOOS or GOARCH names another.
 HOST        = env -u GOOS -u GOARCH
 
-.PHONY: help build demo test test-all test-user race lint fuzz bench packages sdk soak kills security tools clean vet runner
+.PHONY: help build demo test test-all test-user race lint fuzz bench cluster packages sdk soak kills security tools clean vet runner
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -56,6 +56,16 @@ bench: build tools ## measure the numbers of SPECIFICATION.md
 	@# embedagent: otherwise the benchmark would start its own large binary as the
 	@# agent, and measure that.
 	@$(HOST) go run -tags embedagent ./bench
+
+# The daemon refuses variables that begin with SANDBAR_ and that it does not know, so tests get this
+# one under another name.
+ifdef SANDBAR_CACHE
+export TESTENV_CLUSTERS := $(abspath $(SANDBAR_CACHE))
+unexport SANDBAR_CACHE
+endif
+
+cluster: ## build a Kubernetes for tests into SANDBAR_CACHE (default: sandbar in the user's cache directory); takes about 20 minutes, once
+	@nice sh scripts/cluster.sh
 
 TIME ?= 10m
 

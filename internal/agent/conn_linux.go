@@ -32,7 +32,7 @@ func openConn(mode, path string) (*conn, error) {
 		return takeStdio()
 	case ModeDial:
 		fd, err := dialHost(path)
-		return &conn{in: fd, out: fd, passesFDs: true}, err
+		return &conn{in: fd, out: fd}, err
 	}
 	if mode == ModeMachine {
 		return &conn{in: MachineSocketFD, out: MachineSocketFD, wholeMachine: true}, nil
@@ -65,13 +65,26 @@ func takeStdio() (*conn, error) {
 	return &conn{in: in, out: out}, nil
 }
 
-// dialHost connects to the host's listening socket.
+// Bounds of dialHost: its time, and the pause between two attempts.
+const (
+	dialBound = 30 * time.Second
+	dialPause = 10 * time.Millisecond
+)
+
+// dialHost connects to the listening socket of a relay, and waits until there is one.
 func dialHost(path string) (int, error) {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return -1, err
 	}
-	return fd, unix.Connect(fd, &unix.SockaddrUnix{Name: path})
+	for end := time.Now().Add(dialBound); ; time.Sleep(dialPause) {
+		err := unix.Connect(fd, &unix.SockaddrUnix{Name: path})
+		// The relay allows other users to connect a moment after it listens.
+		waits := err == unix.ENOENT || err == unix.ECONNREFUSED || err == unix.EACCES
+		if !waits || time.Now().After(end) {
+			return fd, err
+		}
+	}
 }
 
 // firstRequestTimeout bounds the wait of an agent in ModeStdio for the host's first request. The

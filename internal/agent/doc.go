@@ -54,9 +54,10 @@ const ModeMachine = "machine"
 // only stdio. No program inherits the two descriptors.
 const ModeStdio = "stdio"
 
-// ModeDial makes the agent connect to the UNIX socket at the path in the next argument, which can
-// pass descriptors. The host accepts one connection and then closes the listener. The agent is the
-// first program of its container, so no other program can connect before it.
+// ModeDial makes the agent connect to the UNIX socket at the path in the next argument, where a
+// relay listens that cannot pass descriptors (package porter). The relay may start later than the
+// agent. It accepts one connection and then closes the listener. The agent is the first program of
+// its container, so no other program can connect before it.
 const ModeDial = "dial"
 
 // ModeSpawner makes the program a spawner: it starts agents for the daemon at the other end of

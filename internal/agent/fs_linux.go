@@ -110,6 +110,8 @@ func (a *agent) fsOp(r *wire.FSRequest) (data []byte, fd int, err error) {
 		data, err = a.fsUsage()
 	case wire.FSBlock:
 		data, err = a.fsBlock(r)
+	case wire.FSCounters:
+		data = readCounters()
 	default:
 		err = unix.EOPNOTSUPP
 	}

@@ -51,6 +51,7 @@ func TestMadeElsewhere(t *testing.T) {
 			lookAround(t, b, m)
 			lookAtTrees(t, b)
 			lookAtFiles(t, b)
+			lookAtCounters(t, b)
 		})
 	}
 }
@@ -124,15 +125,15 @@ func (m *made) connection(t *testing.T, mode, path string) (connect func() net.C
 		fail(err)
 		return func() net.Conn { return &pipeConn{in: in.(*os.File), out: out.(*os.File)} }
 	case ModeDial:
-		l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path})
-		fail(err)
-		fail(os.Chmod(path, 0o777))
-		return func() net.Conn {
+		return func() net.Conn { // the agent has started
+			l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path})
+			fail(err)
+			fail(os.Chmod(path, 0o777))
 			defer l.Close() // a second connection is never accepted
 			fail(l.SetDeadline(time.Now().Add(time.Minute)))
 			c, err := l.AcceptUnix()
 			fail(err)
-			return c
+			return struct{ net.Conn }{c} // not a *net.UnixConn, so it passes no descriptors
 		}
 	}
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -271,5 +272,20 @@ func TestMadeElsewhereForAnother(t *testing.T) {
 	_, _, err = b.Setup(t.Context(), &wire.Setup{Prebuilt: true, UID: 1 << 20, GID: 1 << 20, TagResource: unix.RLIMIT_LOCKS, Dir: "/"})
 	if sandbar.CodeOf(err) != sandbar.Unsupported {
 		t.Errorf("an agent took a plan for an id that it does not have: %v", err)
+	}
+}
+
+// lookAtCounters compares the files of FSCounters with those of this process, whose mounts the
+// sandbox has.
+func lookAtCounters(t *testing.T, b *client.Sandbox) {
+	t.Helper()
+	got, err := b.Counters(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, path := range wire.CounterFiles() {
+		if _, err := os.ReadFile(path); (err == nil) != (got[i] != "") {
+			t.Errorf("%s: %q in the sandbox, and here %v", path, got[i], err)
+		}
 	}
 }

@@ -71,7 +71,8 @@ package wire
 //	18 2026-11  Start has a Terminal; Resize
 //	19 2026-11  Watch
 //	20 2026-11  SaveFiles, MountKeep and MountRestore
-const Generation = 20
+//	21 2026-11  FSCounters
+const Generation = 21
 
 // Bounds of a frame and of a channel.
 const (

@@ -369,6 +369,7 @@ const (
 	FSUsage                     // Data: one FileInfo, whose Size is the bytes of memory in use; not every agent knows
 	FSPut                       // Path, Mode, Flags (FSParents), Bytes: a whole file, which appears when it is written
 	FSBlock                     // Path, Mode: opening the file blocks; Data: handle of the pending file, for Release
+	FSCounters                  // Data: FileContents of CounterFiles, those of the container's cgroup
 )
 
 // Flags of file operations.

@@ -22,6 +22,7 @@ func Commands() []Command {
 	return []Command{
 		{Package: "cmd/sandbar"},
 		{Package: "cmd/sandbar-agent"},
+		{Package: "cmd/sandbar-porter"},
 		{Package: "internal/test/hostile"},
 	}
 }

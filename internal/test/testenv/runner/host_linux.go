@@ -20,6 +20,7 @@ func readFacts() facts {
 		cgroupReadOnly:  readOnly("/sys/fs/cgroup") || readOnly("/sys/fs/cgroup/memory"),
 		noTUN:           !exists("/dev/net/tun"),
 		long:            testenv.Long(),
+		noCluster:       !exists(testenv.ClusterDir()),
 	}
 }
 

@@ -213,7 +213,8 @@ func TestGoldenFile(t *testing.T) {
 		}
 	}
 	// On a machine where everything could be had, root's pass of "make test-all" lacks nothing
-	// but the other user, whatever the version of its cgroups.
+	// but the other user, whatever the version of its cgroups. Tests start a cluster with version 1
+	// only.
 	full := facts{root: true, linux: true, long: true}
 	for _, v1 := range []bool{false, true} {
 		full.memoryOnV1 = v1
@@ -223,8 +224,8 @@ func TestGoldenFile(t *testing.T) {
 				may = append(may, r.Name)
 			}
 		}
-		other := map[bool]string{false: "CgroupV1", true: "CgroupV2"}[v1]
-		if diff := cmp.Diff([]string{"NonRoot", other}, may); diff != "" {
+		want := map[bool][]string{false: {"NonRoot", "CgroupV1", "Cluster"}, true: {"NonRoot", "CgroupV2"}}[v1]
+		if diff := cmp.Diff(want, may); diff != "" {
 			t.Errorf("allowed on a full host, memory on v1 = %v (-want +got):\n%s", v1, diff)
 		}
 	}
@@ -241,6 +242,7 @@ func everything(requirement string) facts {
 		memoryOnV1:      requirement == "CgroupV2",
 		cgroupReadOnly:  true,
 		noTUN:           true,
+		noCluster:       true,
 	}
 }
 

@@ -24,6 +24,7 @@ type facts struct {
 	cgroupReadOnly  bool              // the cgroup file systems are mounted read-only
 	noTUN           bool              // there is no /dev/net/tun
 	long            bool              // "make test-all" runs
+	noCluster       bool              // "make cluster" has not built a cluster
 }
 
 // conditions are the conditions of skips.golden.
@@ -38,6 +39,7 @@ var conditions = map[string]func(requirement string, f facts) bool{
 	"cgroup-read-only": func(_ string, f facts) bool { return f.cgroupReadOnly },
 	"no-tun":           func(_ string, f facts) bool { return f.noTUN },
 	"not-all":          func(_ string, f facts) bool { return !f.long },
+	"no-cluster":       func(_ string, f facts) bool { return f.noCluster },
 }
 
 func readGolden(path string) ([]allowance, error) {

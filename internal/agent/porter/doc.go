@@ -1,0 +1,61 @@
+// Package porter is the program beside the agent in a pod of Kubernetes. It connects the daemon
+// with the agent.
+//
+// Programs in a sandbox share the pod's network, and therefore could connect to whatever listens
+// there, or answer in its place. So the daemon and the porter authenticate each other with TLS
+// (keys of the daemon, in a Secret that only the porter's container mounts). The porter has another
+// user, another file system and other processes than the programs.
+//
+// A porter waits for one agent on a UNIX socket and for one daemon on a TCP port, closes both
+// listeners, and then copies bytes in both directions. It ends with either connection, and so does
+// the agent. All of this happens before the first program runs.
+//
+// The first line that the daemon reads has the pod's UID: another pod may have got the pod's
+// address.
+package porter
+
+// Name is the program's name.
+const Name = "sandbar-porter"
+
+// Port is the TCP port on which a porter waits for the daemon.
+const Port = 7473
+
+// Files of a pod, in the porter's container; Socket also in the agent's.
+const (
+	SocketDir = "/run/sandbar"
+	Socket    = SocketDir + "/agent"
+	// KeyDir has the files of the Secret: CertFile and KeyFile are the porter's, and PeerFile is the
+	// daemon's certificate.
+	KeyDir   = "/run/sandbar-keys"
+	CertFile = "porter.crt"
+	KeyFile  = "porter.key"
+	PeerFile = "daemon.crt"
+)
+
+// ServerName is the name in the porter's certificate.
+const ServerName = "porter.sandbar"
+
+// UIDEnv is the environment variable with the pod's UID.
+const UIDEnv = "POD_UID"
+
+// The program's modes, its first argument.
+const (
+	// ModeServe connects a daemon with an agent.
+	ModeServe = "serve"
+	// ModeInstall copies the agent, which is beside the program, into the directory in the next
+	// argument.
+	ModeInstall = "install"
+	// ModeProbe tries to connect to each of the addresses in the other arguments, several times. If
+	// none accepts, it exits with 0, otherwise with ExitReached.
+	ModeProbe = "probe"
+)
+
+// ExitReached is the exit code of ModeProbe if an address could be reached.
+const ExitReached = 10
+
+// Greeting is the line that a porter sends before the agent's frames, without the pod's UID and the
+// line's end.
+const Greeting = "sandbar-porter 1 "
+
+// MaxGreeting is more than the length of a greeting.
+const MaxGreeting = 128
