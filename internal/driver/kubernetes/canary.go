@@ -1,0 +1,203 @@
+package kubernetes
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/internal/agent/client"
+	"github.com/sandbar-dev/sandbar/internal/agent/porter"
+	"github.com/sandbar-dev/sandbar/internal/agent/wire"
+)
+
+// tryOut makes a sandbox and a canary, and completes what the driver enforces.
+func (d *Driver) tryOut(ctx context.Context) error {
+	type result struct {
+		denied bool
+		err    error
+	}
+	canary := make(chan result, 1)
+	go func() {
+		denied, err := d.canary(ctx)
+		canary <- result{denied, err}
+	}()
+	err := d.trySandbox(ctx)
+	r := <-canary
+	if err != nil {
+		return err
+	}
+	if r.err != nil {
+		return r.err
+	}
+	if !r.denied {
+		d.caps.PrivateNetwork = false
+		d.caps.Notes = append(d.caps.Notes, "the cluster's network does not obey NetworkPolicy objects: programs reach other pods or the API server; install a network plugin that enforces policies")
+	}
+	return nil
+}
+
+// Limits of the trial sandbox.
+const (
+	trialMemory = 64 << 20
+	trialCPUs   = 0.5
+)
+
+// trySandbox makes a sandbox and reads its limits from inside.
+func (d *Driver) trySandbox(ctx context.Context) error {
+	id := sandbar.NewID()
+	if err := d.registry.Claim(string(id)); err != nil {
+		return err
+	}
+	b := &resources{d: d, id: id, name: podName(string(id)), log: d.log}
+	sb, err := b.create(ctx, sandbar.Spec{Image: sandbar.ImageHost, Limits: sandbar.Limits{Memory: trialMemory, CPUs: trialCPUs, PIDs: 64, Disk: 8 << 20, Files: 256}})
+	if err != nil {
+		b.undo(ctx)
+		return err
+	}
+	err = d.readBack(ctx, sb)
+	return errors.Join(err, sb.Destroy(ctx))
+}
+
+// readBack sets the mechanisms of the limits of memory and processors: what a sandbox reads from
+// its cgroup. A limit that cannot be read counts as not enforced.
+func (d *Driver) readBack(ctx context.Context, sb *client.Sandbox) error {
+	e := &d.caps.Enforced
+	e.Memory, e.CPUs = sandbar.EnforcedNone, sandbar.EnforcedNone
+	files, err := sb.Counters(ctx)
+	if err != nil {
+		return err
+	}
+	first := func(i int) string {
+		if f := strings.Fields(files[i]); len(f) > 0 {
+			return f[0]
+		}
+		return ""
+	}
+	memory, quota := strconv.Itoa(trialMemory), strconv.Itoa(trialCPUs*100_000) // the period is 0.1 s
+	switch memory {
+	case first(wire.MemoryLimit1):
+		e.Memory = sandbar.EnforcedCgroup1
+	case first(wire.MemoryLimit2):
+		e.Memory = sandbar.EnforcedCgroup2
+	}
+	switch quota {
+	case first(wire.CPUQuota1):
+		e.CPUs = sandbar.EnforcedCgroup1
+	case first(wire.CPUQuota2):
+		e.CPUs = sandbar.EnforcedCgroup2
+	}
+	d.caps.OOMCounted = e.Memory != sandbar.EnforcedNone && strings.Contains(files[wire.MemoryOOM1]+files[wire.MemoryEvents2], "oom_kill ")
+	for name, by := range map[string]sandbar.Enforcement{"memory": e.Memory, "processors": e.CPUs} {
+		if by == sandbar.EnforcedNone {
+			d.caps.Notes = append(d.caps.Notes, "a sandbox cannot read its limit of "+name+" from its cgroup, so the limit counts as not enforced")
+		}
+	}
+	return nil
+}
+
+// kubeletPort is the port of a node's kubelet.
+const kubeletPort = 10250
+
+// canary reports whether the NetworkPolicy holds: whether a pod cannot reach another pod, which the
+// daemon reaches, the API server, and the kubelet of its node.
+func (d *Driver) canary(ctx context.Context) (denied bool, err error) {
+	name := podName("canary-" + d.gateway.name[len("sandbar-"):])
+	target, probe := name+"-target", name+"-probe"
+	defer func() {
+		for _, n := range []string{target, probe} {
+			bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeBound)
+			if rerr := d.awaitRemoval(bounded, n, ""); err == nil {
+				err = rerr
+			}
+			cancel()
+			d.pods.forget(n)
+		}
+	}()
+	p := d.bare(target, porterUID)
+	d.servingPorter(p)
+	var made corev1.Pod
+	if err := d.api.create(ctx, pods, p, &made); err != nil {
+		return false, err
+	}
+	ip, err := d.awaitPorter(ctx, target, made.UID)
+	if err != nil {
+		return false, err
+	}
+	address := net.JoinHostPort(ip, strconv.Itoa(porter.Port))
+	if err := d.reach(ctx, address); err != nil {
+		return false, err
+	}
+	addresses := []string{address}
+	if running, _ := d.pods.get(target); running != nil && running.Status.HostIP != "" {
+		addresses = append(addresses, net.JoinHostPort(running.Status.HostIP, strconv.Itoa(kubeletPort)))
+	}
+	addresses = append(addresses, d.serverAddresses(ctx)...)
+	p = d.bare(probe, porterUID)
+	p.Spec.Containers = []corev1.Container{d.porter(append([]string{porter.ModeProbe}, addresses...)...)}
+	if err := d.api.create(ctx, pods, p, &made); err != nil {
+		return false, err
+	}
+	return d.verdict(ctx, probe, made)
+}
+
+// reach waits until the daemon itself can connect to an address.
+func (d *Driver) reach(ctx context.Context, address string) error {
+	for {
+		bounded, cancel := context.WithTimeout(ctx, dialBound)
+		conn, err := (&net.Dialer{}).DialContext(bounded, "tcp", address)
+		cancel()
+		if err == nil {
+			return conn.Close()
+		}
+		select {
+		case <-ctx.Done():
+			return &sandbar.Error{Code: codeOf(ctx), Err: err, Message: "the daemon cannot connect to the pod's address " + address + ": " + sandbar.Quote(err.Error(), 200),
+				Fix: "run the daemon where it reaches the addresses of pods, such as inside the cluster"}
+		case <-time.After(dialPause):
+		}
+	}
+}
+
+// serverAddresses returns the addresses of the API server.
+func (d *Driver) serverAddresses(ctx context.Context) (list []string) {
+	u, err := url.Parse(d.api.host)
+	if err != nil {
+		return nil
+	}
+	port := u.Port()
+	if port == "" {
+		port = "443"
+	}
+	ips, _ := net.DefaultResolver.LookupHost(ctx, u.Hostname()) // the other addresses suffice
+	for _, ip := range ips {
+		list = append(list, net.JoinHostPort(ip, port))
+	}
+	return list
+}
+
+// verdict waits for the end of the probe.
+func (d *Driver) verdict(ctx context.Context, name string, made corev1.Pod) (denied bool, err error) {
+	err = d.pods.wait(ctx, name, func(p *corev1.Pod) (bool, error) {
+		if p == nil || p.UID != made.UID {
+			return false, nil
+		}
+		for _, c := range p.Status.ContainerStatuses {
+			if t := c.State.Terminated; t != nil {
+				denied = t.ExitCode == 0
+				if !denied && t.ExitCode != porter.ExitReached {
+					return false, &sandbar.Error{Code: sandbar.Unavailable, Message: "the canary failed: " + endOf(p)}
+				}
+				return true, nil
+			}
+		}
+		return false, podFailure(p)
+	})
+	return denied, err
+}

@@ -1,0 +1,99 @@
+package kubernetes
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/sandbar-dev/sandbar"
+)
+
+// maxServerText is the longest message of the API server in an error, in bytes.
+const maxServerText = 300
+
+// failed converts the error of a call to the API server. caller is the context of the request; the
+// call had a timeout of its own besides.
+func (a *api) failed(caller context.Context, what string, err error) error {
+	if err == nil {
+		return nil
+	}
+	if caller.Err() != nil {
+		return sandbar.Errorf(codeOf(caller), "%s: %w", what, caller.Err())
+	}
+	at := "the API server at " + sandbar.Quote(a.host, 200)
+	said := ": " + sandbar.Quote(err.Error(), maxServerText)
+	switch {
+	case apierrors.IsNotFound(err):
+		return &sandbar.Error{Code: sandbar.NotFound, Err: err, Message: what + ": " + at + said}
+	case apierrors.IsAlreadyExists(err):
+		return &sandbar.Error{Code: sandbar.Exists, Err: err, Message: what + ": " + at + said}
+	case apierrors.IsConflict(err):
+		return &sandbar.Error{Code: sandbar.Conflict, Err: err, Message: what + ": " + at + said}
+	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota"):
+		return &sandbar.Error{Code: sandbar.Exhausted, Err: err, Message: what + ": the quota of the namespace " + sandbar.Quote(a.namespace, 70) + " is used up" + said,
+			Fix: "wait until other sandboxes end, or raise the ResourceQuota"}
+	case apierrors.IsForbidden(err):
+		return &sandbar.Error{Code: sandbar.Unsupported, Err: err, Message: what + ": " + at + " forbids it" + said,
+			Fix: "give the daemon's account the missing right in the namespace " + a.namespace}
+	case apierrors.IsUnauthorized(err):
+		return &sandbar.Error{Code: sandbar.Unavailable, Err: err, Message: what + ": " + at + " does not accept the daemon's credentials",
+			Fix: "check the kubeconfig with kubectl; a token may have expired"}
+	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
+		return &sandbar.Error{Code: sandbar.Unsupported, Err: err, Message: what + ": " + at + " refuses it" + said}
+	case apierrors.IsTooManyRequests(err):
+		return &sandbar.Error{Code: sandbar.Unavailable, Err: err, Message: what + ": " + at + " has too many requests", Fix: "try again"}
+	case errors.Is(err, context.DeadlineExceeded):
+		return &sandbar.Error{Code: sandbar.Unavailable, Err: err, Message: what + ": " + at + " does not answer", Fix: "check it with kubectl get --raw /readyz"}
+	}
+	return &sandbar.Error{Code: sandbar.Unavailable, Err: err, Message: what + ": " + at + " cannot be used" + said, Fix: "check it with kubectl get --raw /readyz"}
+}
+
+func codeOf(ctx context.Context) sandbar.Code {
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return sandbar.Timeout
+	}
+	return sandbar.Canceled
+}
+
+// podFailure returns why a pod cannot start, nil if it still can.
+func podFailure(p *corev1.Pod) error {
+	for _, c := range p.Status.Conditions {
+		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && c.Reason == corev1.PodReasonUnschedulable {
+			return &sandbar.Error{Code: sandbar.Exhausted, Message: "no node of the cluster has room for a new sandbox: " + sandbar.Quote(c.Message, maxServerText),
+				Fix: "wait until other sandboxes end, ask for less, or add a node"}
+		}
+	}
+	all := append(append([]corev1.ContainerStatus{}, p.Status.InitContainerStatuses...), p.Status.ContainerStatuses...)
+	for _, c := range all {
+		if w := c.State.Waiting; w != nil {
+			switch w.Reason {
+			case "ErrImageNeverPull", "ImagePullBackOff", "ErrImagePull", "InvalidImageName":
+				return &sandbar.Error{Code: sandbar.NotFound, Field: "image", Message: "the cluster cannot get the image " + sandbar.Quote(c.Image, 100) + " (" + w.Reason + "): " + sandbar.Quote(w.Message, maxServerText),
+					Fix: "check the image's name, and that the nodes can pull it"}
+			case "CreateContainerError", "CreateContainerConfigError", "RunContainerError":
+				return &sandbar.Error{Code: sandbar.Unsupported, Message: "a node cannot start a container (" + w.Reason + "): " + sandbar.Quote(w.Message, maxServerText)}
+			}
+		}
+	}
+	if p.Status.Phase == corev1.PodFailed || p.Status.Phase == corev1.PodSucceeded {
+		return &sandbar.Error{Code: sandbar.Unavailable, Message: "a new pod ended before it was ready: " + endOf(p), Fix: "try again; see kubectl get events"}
+	}
+	return nil
+}
+
+// endOf says why a pod ended.
+func endOf(p *corev1.Pod) string {
+	said := []string{string(p.Status.Phase)}
+	if p.Status.Reason != "" || p.Status.Message != "" {
+		said = append(said, p.Status.Reason+" "+p.Status.Message)
+	}
+	for _, c := range p.Status.ContainerStatuses {
+		if t := c.State.Terminated; t != nil {
+			said = append(said, c.Name+": "+t.Reason+" "+t.Message)
+		}
+	}
+	return sandbar.Quote(strings.Join(said, "; "), maxServerText)
+}

@@ -1,0 +1,131 @@
+package kubernetes
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/sandbar-dev/sandbar"
+)
+
+// The driver's options.
+const (
+	optionKubeconfig   = "kubeconfig"
+	optionContext      = "context"
+	optionNamespace    = "namespace"
+	optionImage        = "image"
+	optionImages       = "images"
+	optionAgentImage   = "agent_image"
+	optionAgentBy      = "agent_by"
+	optionRuntimeClass = "runtime_class"
+	optionLabels       = "labels"
+	optionPull         = "pull"
+)
+
+// DefaultImage is the default image if the operator sets none.
+const DefaultImage = "python:3.11-slim"
+
+// The ways of agentBy to put the agent into a pod.
+const (
+	byVolume = "volume"
+	byCopy   = "copy"
+)
+
+// optionHelp returns the documentation of each option.
+func optionHelp() map[string]string {
+	return map[string]string{
+		optionKubeconfig:   "path of a kubeconfig; default: inside a cluster its service account, otherwise KUBECONFIG or ~/.kube/config",
+		optionContext:      "context of the kubeconfig; default: its current one",
+		optionNamespace:    "namespace of the pods; default: that of the context or of the service account",
+		optionImage:        "default image of sandboxes; default: " + DefaultImage,
+		optionImages:       "further images that sandboxes may use, separated by commas; \"*\" means all",
+		optionAgentImage:   "image with the programs sandbar-agent and sandbar-porter; required",
+		optionAgentBy:      "\"volume\" (default): the agent's image is a volume of the pod, from Kubernetes 1.35 on; \"copy\": an init container copies it",
+		optionRuntimeClass: "RuntimeClass of the pods, such as that of gVisor or Kata; default: the cluster's",
+		optionLabels:       "labels of the pods, NAME=VALUE, separated by commas",
+		optionPull:         "imagePullPolicy of the pods: \"missing\" (default) or \"never\"",
+	}
+}
+
+// options are the validated options of the driver.
+type options struct {
+	kubeconfig, context, namespace string
+	image                          string
+	images                         []string
+	agentImage                     string
+	copies                         bool // agent_by: copy
+	runtimeClass                   string
+	labels                         map[string]string
+	neverPull                      bool
+}
+
+// anyImage in options.images allows every image.
+const anyImage = "*"
+
+// parseOptions validates the driver's section of the configuration. An unknown option or a
+// malformed value is an Invalid error.
+func parseOptions(raw map[string]string) (options, error) {
+	known := optionHelp()
+	for name := range raw {
+		if _, ok := known[name]; !ok {
+			return options{}, badOption(name, "there is no such option", "it has "+strings.Join(slices.Sorted(maps.Keys(known)), ", "))
+		}
+	}
+	o := options{kubeconfig: raw[optionKubeconfig], context: raw[optionContext], namespace: raw[optionNamespace], image: raw[optionImage],
+		agentImage: raw[optionAgentImage], runtimeClass: raw[optionRuntimeClass], labels: map[string]string{}}
+	if o.image == "" {
+		o.image = DefaultImage
+	}
+	if o.agentImage == "" {
+		return o, badOption(optionAgentImage, "it is required", "name an image with sandbar-agent and sandbar-porter in its top directory")
+	}
+	for ref := range strings.SplitSeq(raw[optionImages], ",") {
+		if ref = strings.TrimSpace(ref); ref != "" {
+			o.images = append(o.images, ref)
+		}
+	}
+	if err := o.parseLabels(raw[optionLabels]); err != nil {
+		return o, err
+	}
+	var err error
+	if o.copies, err = choose(raw, optionAgentBy, byVolume, byCopy); err != nil {
+		return o, err
+	}
+	o.neverPull, err = choose(raw, optionPull, "missing", "never")
+	return o, err
+}
+
+// choose reports whether an option has its second value. The first one is the default.
+func choose(raw map[string]string, name, first, second string) (bool, error) {
+	switch raw[name] {
+	case "", first:
+		return false, nil
+	case second:
+		return true, nil
+	}
+	return false, badOption(name, sandbar.Quote(raw[name], 40)+" is not known", "give "+first+" or "+second)
+}
+
+// parseLabels parses the option labels.
+func (o *options) parseLabels(text string) error {
+	for pair := range strings.SplitSeq(text, ",") {
+		if pair = strings.TrimSpace(pair); pair == "" {
+			continue
+		}
+		name, value, ok := strings.Cut(pair, "=")
+		if !ok || len(validation.IsQualifiedName(name)) > 0 || len(validation.IsValidLabelValue(value)) > 0 {
+			return badOption(optionLabels, sandbar.Quote(pair, 100)+" is not a label", "use labels such as team=search")
+		}
+		if strings.HasPrefix(name, labelPrefix) {
+			return badOption(optionLabels, "labels that begin with "+labelPrefix+" are the driver's own", "use another name")
+		}
+		o.labels[name] = value
+	}
+	return nil
+}
+
+func badOption(name, what, fix string) error {
+	return &sandbar.Error{Code: sandbar.Invalid, Field: name, Message: "option " + sandbar.Quote(name, 40) + " of the driver kubernetes: " + what, Fix: fix}
+}
