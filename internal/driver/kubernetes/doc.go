@@ -26,7 +26,8 @@
 //     obeys policies, so New makes a canary, a pod that tries to reach what a program must not.
 //     Without the proof that the policy holds, a Spec needs AllowDegraded.
 //
-// Programs see the pod's interface, and /proc/config.gz, which a pod cannot hide.
+// Programs see the pod's interface, and files of /proc that tell about the node (config.gz,
+// zoneinfo, buddyinfo, tty, the boot id): a pod cannot ask its runtime to hide them.
 //
 // The driver refuses what nothing holds: inodes, weights of processors, and a network.
 package kubernetes
