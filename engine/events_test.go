@@ -107,7 +107,7 @@ func TestEvents(t *testing.T) {
 			t.Error("a running sandbox was resumed")
 		}
 		lost := create("lost", 0)
-		_, err = lost.Exec(ctx, sandbar.Cmd{Args: []string{"lost"}}, nil, sandbar.Limits{}, nil)
+		_, _ = lost.Exec(ctx, sandbar.Cmd{Args: []string{"lost"}}, nil, sandbar.Limits{}, nil)
 		synctest.Wait()
 		create("idle", time.Minute)
 		time.Sleep(2 * time.Minute)
