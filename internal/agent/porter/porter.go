@@ -41,7 +41,11 @@ func Main() {
 func run(args []string) error {
 	switch {
 	case len(args) == 1 && args[0] == ModeServe:
-		return serve(context.Background(), place{socket: Socket, keys: KeyDir, address: net.JoinHostPort("", strconv.Itoa(Port)), uid: os.Getenv(UIDEnv)})
+		l, err := net.Listen("tcp", net.JoinHostPort("", strconv.Itoa(Port)))
+		if err != nil {
+			return err
+		}
+		return serve(context.Background(), l, place{socket: Socket, keys: KeyDir, uid: os.Getenv(UIDEnv)})
 	case len(args) == 2 && args[0] == ModeInstall:
 		return install(args[1])
 	case len(args) > 1 && args[0] == ModeProbe:
@@ -54,11 +58,13 @@ func run(args []string) error {
 	return errors.New("sandbar starts this program in a pod; it does nothing on its own")
 }
 
-// place has the addresses of a porter.
-type place struct{ socket, keys, address, uid string }
+// place has the files of a porter, and its pod's UID.
+type place struct{ socket, keys, uid string }
 
-// serve connects one agent with one daemon.
-func serve(ctx context.Context, p place) error {
+// serve connects one agent with one daemon, and closes the listener for daemons. That one is open
+// before the agent can connect.
+func serve(ctx context.Context, daemons net.Listener, p place) error {
+	defer daemons.Close()
 	config, err := p.config()
 	if err != nil {
 		return err
@@ -73,11 +79,6 @@ func serve(ctx context.Context, p place) error {
 	if err := os.Chmod(p.socket, 0o666); err != nil {
 		return err
 	}
-	daemons, err := net.Listen("tcp", p.address)
-	if err != nil {
-		return err
-	}
-	defer daemons.Close()
 	agents.SetDeadline(time.Now().Add(agentBound))
 	agent, err := agents.Accept()
 	if err != nil {

@@ -51,8 +51,14 @@ func newIdentity(t *testing.T, name string) identity {
 	return id
 }
 
-// start starts a porter, and returns its place, the daemon's identity and its result.
-func start(t *testing.T) (place, identity, *tls.Config, <-chan error) {
+// porter is a porter under test.
+type porter struct {
+	place
+	address string
+}
+
+// start starts a porter, and returns it, the daemon's identity and configuration, and its result.
+func start(t *testing.T) (porter, identity, *tls.Config, <-chan error) {
 	t.Helper()
 	dir := t.TempDir()
 	own, daemon := newIdentity(t, ServerName), newIdentity(t, "daemon")
@@ -65,24 +71,23 @@ func start(t *testing.T) (place, identity, *tls.Config, <-chan error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := place{socket: filepath.Join(dir, "agent"), keys: dir, address: l.Addr().String(), uid: "the-uid"}
-	l.Close()
+	p := place{socket: filepath.Join(dir, "agent"), keys: dir, uid: "the-uid"}
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(own.crt)
 	ctx, cancel := context.WithCancel(context.Background())
 	result, ended := make(chan error, 1), make(chan struct{})
 	go func() {
 		defer close(ended)
-		result <- serve(ctx, p)
+		result <- serve(ctx, l, p)
 	}()
 	t.Cleanup(func() {
 		cancel()
 		<-ended
 	})
-	return p, daemon, &tls.Config{RootCAs: pool, ServerName: ServerName}, result
+	return porter{p, l.Addr().String()}, daemon, &tls.Config{RootCAs: pool, ServerName: ServerName}, result
 }
 
-func dialAgent(t *testing.T, p place) net.Conn {
+func dialAgent(t *testing.T, p porter) net.Conn {
 	t.Helper()
 	for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
 		c, err := net.Dial("unix", p.socket)
