@@ -35,7 +35,12 @@ class _Api:
         self.users = 0
         self.http = httpx.AsyncClient(headers={"Authorization": "Bearer " + self.token}, timeout=httpx.Timeout(None, connect=10))
 
+    def check(self) -> None:
+        if self.http.is_closed:
+            raise NotFoundError("the sandbox was stopped, or this object was closed", "connect to a sandbox, or create one", "id")
+
     async def request(self, method: str, path: str, **options: Any) -> httpx.Response:
+        self.check()
         try:
             response = await self.http.request(method, self.url + "/v1" + path, **options)
         except httpx.TransportError as e:
@@ -51,6 +56,7 @@ class _Api:
     async def open(self, method: str, path: str, body: Any = None, params: Optional[Mapping[str, Any]] = None,
                    headers: Optional[Mapping[str, str]] = None) -> httpx.Response:
         """Return a response before its body. The caller must close it."""
+        self.check()
         request = self.http.build_request(method, self.url + "/v1" + path, json=body, params=params, headers=headers)
         try:
             response = await self.http.send(request, stream=True)
