@@ -135,17 +135,18 @@ func (c *Client) use(ws *websocket.Conn) {
 	var tasks sync.WaitGroup
 	tasks.Go(func() { conn.keepAlive(c.options.PingInterval) })
 	stop := context.AfterFunc(c.ctx, conn.close)
-	conn.end(conn.read())
-	stop()
-	ws.CloseNow()
-	tasks.Wait()
+	why := conn.read()
 	c.mu.Lock()
-	c.conn = nil
+	c.conn = nil // before executions fail: one that is retried waits for the next connection
 	if c.short++; time.Since(began) > shortLife {
 		c.short = 0
 	}
 	c.connect()
 	c.mu.Unlock()
+	conn.end(why)
+	stop()
+	ws.CloseNow()
+	tasks.Wait()
 }
 
 // conn is a connection.
