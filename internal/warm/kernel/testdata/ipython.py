@@ -1,9 +1,11 @@
 # Runs the cells of a JSON list on the standard input in IPython's InteractiveShell and prints what
 # each shows, in the form of the test: outputs, "[text +kinds]" of results, "!name: value" of errors.
 # A cell that begins with "# interrupted" gets SIGINT when it has printed "up".
-import fcntl, json, os, signal, subprocess, sys, tempfile, threading, time
+import faulthandler, fcntl, json, os, signal, subprocess, sys, tempfile, threading, time
 
 answers = os.fdopen(os.dup(1), "w")
+# The test ends this program after 10 minutes. What hangs is known before.
+faulthandler.dump_traceback_later(540, exit=True, file=os.fdopen(os.dup(2), "w"))
 cells = json.load(sys.stdin)
 null = os.open(os.devnull, os.O_RDONLY)
 os.dup2(null, 0)
@@ -11,6 +13,7 @@ os.dup2(null, 0)
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.displaypub import DisplayPublisher
 from IPython.core.displayhook import DisplayHook
+from traitlets.config import Config
 
 KINDS = {"text/html": "html", "text/markdown": "markdown", "image/svg+xml": "svg", "text/latex": "latex", "application/javascript": "javascript", "image/png": "png",
          "image/jpeg": "jpeg", "application/pdf": "pdf", "application/json": "json"}
@@ -94,12 +97,13 @@ def interrupt(ended):
     while not ended.is_set():
         if b"up\n" in out.read():
             os.kill(os.getpid(), signal.SIGINT)
-            return
+            ended.wait(10)  # again then: a signal just before a system call need not end its sleep
         time.sleep(0.01)
 
 
-shell = Shell.instance()
-shell.history_manager.enabled = False
+settings = Config()
+settings.HistoryManager.enabled = False  # its thread can miss the end, which then waits for it
+shell = Shell.instance(config=settings)
 shell.display_formatter.active_types = list(KINDS) + ["text/plain"]
 shell.enable_gui = lambda *a: None
 results = []
@@ -114,3 +118,4 @@ for code in cells:
     results.append("".join(events))
 json.dump(results, answers)
 answers.close()
+os._exit(0)  # without waiting for threads
