@@ -324,9 +324,13 @@ func TestRefusedConnection(t *testing.T) {
 		handler http.HandlerFunc
 		want    string
 	}{
-		"token":       {func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "the token is wrong", http.StatusUnauthorized) }, "401 Unauthorized: the token is wrong"},
-		"version":     {func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "version 2 only", 400) }, "version 2 only"},
-		"redirection": {func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "http://localhost:1/", http.StatusFound) }, "302 Found"},
+		"token": {func(w http.ResponseWriter, _ *http.Request) {
+			http.Error(w, "the token is wrong", http.StatusUnauthorized)
+		}, "401 Unauthorized: the token is wrong"},
+		"version": {func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "version 2 only", 400) }, "version 2 only"},
+		"redirection": {func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "http://localhost:1/", http.StatusFound)
+		}, "302 Found"},
 		"header": {func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set(wire.VersionHeader, "2")
 			if ws, err := websocket.Accept(w, r, nil); err == nil {
