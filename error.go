@@ -1,6 +1,7 @@
 package sandbar
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strconv"
@@ -127,6 +128,14 @@ func CodeOf(err error) Code {
 		return e.Code
 	}
 	return Internal
+}
+
+// CodeOfContext returns the code of an error because of the end of ctx: Timeout or Canceled.
+func CodeOfContext(ctx context.Context) Code {
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return Timeout
+	}
+	return Canceled
 }
 
 // AsError returns the first Error in err's chain. It wraps any other error as Internal. It returns

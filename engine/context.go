@@ -223,7 +223,7 @@ func (c *Context) enter(ctx context.Context) (leave func(), err error) {
 	select {
 	case c.turn <- struct{}{}:
 	case <-ctx.Done():
-		err = sandbar.Errorf(ctxCode(ctx), "cancelled while waiting for another cell: %w", context.Cause(ctx))
+		err = sandbar.Errorf(sandbar.CodeOfContext(ctx), "cancelled while waiting for another cell: %w", context.Cause(ctx))
 	case <-c.removed:
 	case <-c.s.ending:
 	}
@@ -306,7 +306,7 @@ func (c *Context) start(ctx context.Context) (*interpreter, error) {
 		}
 		return nil, &sandbar.Error{Code: sandbar.Unsupported, Field: "language", Message: message, Fix: "see the versions that docs/contexts.md lists"}
 	case <-ctx.Done():
-		err = sandbar.Errorf(ctxCode(ctx), "cancelled while the interpreter started: %w", context.Cause(ctx))
+		err = sandbar.Errorf(sandbar.CodeOfContext(ctx), "cancelled while the interpreter started: %w", context.Cause(ctx))
 	case <-limit.C:
 		err = sandbar.Errorf(sandbar.Timeout, "the interpreter was not ready after %v", setupTimeout)
 	}

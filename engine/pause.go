@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"errors"
 	"maps"
 	"os"
 	"path/filepath"
@@ -69,7 +68,7 @@ func (e *Engine) pause(ctx context.Context, id sandbar.ID, suspend bool) error {
 	case err := <-done:
 		return err
 	case <-ctx.Done():
-		return sandbar.Errorf(ctxCode(ctx), "sandbox %s is being paused: %w", id, context.Cause(ctx))
+		return sandbar.Errorf(sandbar.CodeOfContext(ctx), "sandbox %s is being paused: %w", id, context.Cause(ctx))
 	}
 }
 
@@ -102,14 +101,6 @@ func (e *Engine) Suspend(ctx context.Context) (ended int) {
 	}
 	work.Wait()
 	return int(failed.Load())
-}
-
-// ctxCode is the code of an error because of the end of ctx.
-func ctxCode(ctx context.Context) sandbar.Code {
-	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return sandbar.Timeout
-	}
-	return sandbar.Canceled
 }
 
 // saver returns a live sandbox that can be saved.
@@ -257,7 +248,7 @@ func (e *Engine) Resume(ctx context.Context, id sandbar.ID) (_ *Sandbox, err err
 		select { // its state is stored, and what ran is being removed
 		case <-s.gone:
 		case <-ctx.Done():
-			return nil, sandbar.Errorf(ctxCode(ctx), "sandbox %s is being paused: %w", id, context.Cause(ctx))
+			return nil, sandbar.Errorf(sandbar.CodeOfContext(ctx), "sandbox %s is being paused: %w", id, context.Cause(ctx))
 		}
 	}
 	p, dir, err := e.paused.take(id)

@@ -107,7 +107,7 @@ func (p *polledFiles) Next(ctx context.Context) (sandbar.FileEvent, error) {
 		select {
 		case <-time.After(pollInterval):
 		case <-ctx.Done():
-			return sandbar.FileEvent{}, sandbar.Errorf(ctxCode(caller), "watch %s: %w", sandbar.Quote(p.path, 200), ctx.Err())
+			return sandbar.FileEvent{}, sandbar.Errorf(sandbar.CodeOfContext(caller), "watch %s: %w", sandbar.Quote(p.path, 200), ctx.Err())
 		}
 		if err := p.poll(ctx); err != nil {
 			return sandbar.FileEvent{}, err

@@ -215,7 +215,7 @@ func (e *Engine) Stop(ctx context.Context, id sandbar.ID) (err error) {
 		select {
 		case <-s.gone:
 		case <-ctx.Done():
-			return sandbar.Errorf(ctxCode(ctx), "sandbox %s is being stopped but is not gone yet: %w", id, context.Cause(ctx))
+			return sandbar.Errorf(sandbar.CodeOfContext(ctx), "sandbox %s is being stopped but is not gone yet: %w", id, context.Cause(ctx))
 		}
 	}
 	if s.wasPaused() { // it was paused before the call

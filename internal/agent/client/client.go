@@ -173,7 +173,7 @@ func (s *Sandbox) hello(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() { s.conn.SetReadDeadline(time.Unix(1, 0)) })
 	err := readHello(s.conn)
 	if !stop() && ctx.Err() != nil {
-		return sandbar.Errorf(ctxCode(ctx), "waiting for the agent: %w", ctx.Err())
+		return sandbar.Errorf(sandbar.CodeOfContext(ctx), "waiting for the agent: %w", ctx.Err())
 	}
 	return err
 }
@@ -313,7 +313,7 @@ func (s *Sandbox) send(ctx context.Context, f wire.Frame) error {
 	case <-s.dead:
 		return errGone()
 	case <-ctx.Done():
-		return sandbar.Errorf(ctxCode(ctx), "waiting for the sandbox: %w", ctx.Err())
+		return sandbar.Errorf(sandbar.CodeOfContext(ctx), "waiting for the sandbox: %w", ctx.Err())
 	}
 	return s.write(f)
 }
@@ -347,7 +347,7 @@ func (s *Sandbox) request(ctx context.Context, t wire.Type, payload []byte, fds 
 func (s *Sandbox) ask(ctx context.Context, t wire.Type, payload []byte, fds []int, c *call) error {
 	c.done = make(chan response, 1)
 	if ctx.Err() != nil {
-		return sandbar.Errorf(ctxCode(ctx), "not started: %w", ctx.Err())
+		return sandbar.Errorf(sandbar.CodeOfContext(ctx), "not started: %w", ctx.Err())
 	}
 	if len(payload) > wire.MaxPayload {
 		return sandbar.Errorf(sandbar.TooLarge, "the request to the sandbox has %d bytes; at most %d are possible", len(payload), wire.MaxPayload)
@@ -358,7 +358,7 @@ func (s *Sandbox) ask(ctx context.Context, t wire.Type, payload []byte, fds []in
 	case <-s.dead:
 		return errGone()
 	case <-ctx.Done():
-		return sandbar.Errorf(ctxCode(ctx), "waiting for the sandbox: %w", ctx.Err())
+		return sandbar.Errorf(sandbar.CodeOfContext(ctx), "waiting for the sandbox: %w", ctx.Err())
 	}
 	id, err := s.register(c)
 	if err != nil {
@@ -427,14 +427,7 @@ func (s *Sandbox) abandon(ctx context.Context, c *call) (response, error) {
 	default:
 	}
 	c.abandoned = true
-	return response{}, sandbar.Errorf(ctxCode(ctx), "waiting for the sandbox: %w", ctx.Err())
-}
-
-func ctxCode(ctx context.Context) sandbar.Code {
-	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return sandbar.Timeout
-	}
-	return sandbar.Canceled
+	return response{}, sandbar.Errorf(sandbar.CodeOfContext(ctx), "waiting for the sandbox: %w", ctx.Err())
 }
 
 // forget removes a request that could not be sent. If it has an answer all the same, the agent has

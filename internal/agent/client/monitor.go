@@ -49,7 +49,7 @@ func StartMonitor(ctx context.Context, conn net.Conn, m *wire.Monitor, fds ...in
 // monitorLost returns the error of a process that has ended early, or of the end of ctx.
 func monitorLost(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
-		return sandbar.Errorf(ctxCode(ctx), "starting a machine's monitor: %w", ctx.Err())
+		return sandbar.Errorf(sandbar.CodeOfContext(ctx), "starting a machine's monitor: %w", ctx.Err())
 	}
 	return sandbar.Errorf(sandbar.Internal, "starting a machine's monitor: %w", err)
 }

@@ -61,7 +61,7 @@ func (s *Sandbox) start(ctx context.Context, c sandbar.Cmd, std driver.Stdio) (*
 		return nil, err
 	}
 	if err := ctx.Err(); err != nil {
-		return nil, sandbar.Errorf(ctxCode(ctx), "starting %s: %w", sandbar.Quote(c.Args[0], 100), err)
+		return nil, sandbar.Errorf(sandbar.CodeOfContext(ctx), "starting %s: %w", sandbar.Quote(c.Args[0], 100), err)
 	}
 	p := &process{sandbox: s, asked: time.Now(), done: make(chan struct{}), idle: make(chan struct{})}
 	if s.opt.Usage != nil {

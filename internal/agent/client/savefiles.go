@@ -30,7 +30,7 @@ func (s *Sandbox) Quiet(ctx context.Context) (release func(), err error) {
 			case <-s.dead:
 				err = errGone()
 			case <-ctx.Done():
-				err = sandbar.Errorf(ctxCode(ctx), "waiting for the sandbox: %w", ctx.Err())
+				err = sandbar.Errorf(sandbar.CodeOfContext(ctx), "waiting for the sandbox: %w", ctx.Err())
 			}
 			release()
 			return nil, err

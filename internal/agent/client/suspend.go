@@ -25,7 +25,7 @@ func (s *Sandbox) Suspend(ctx context.Context) (next uint32, err error) {
 		case <-s.dead:
 			err = errGone()
 		case <-ctx.Done():
-			err = sandbar.Errorf(ctxCode(ctx), "waiting for the sandbox: %w", ctx.Err())
+			err = sandbar.Errorf(sandbar.CodeOfContext(ctx), "waiting for the sandbox: %w", ctx.Err())
 		}
 		if err != nil {
 			if take == s.writing {

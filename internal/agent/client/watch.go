@@ -66,7 +66,7 @@ func (w *fileWatch) Next(ctx context.Context) (sandbar.FileEvent, error) {
 	case err == nil:
 		return sandbar.FileEvent{Op: fileOps[e.Op], Path: e.Path}, nil
 	case ctx.Err() != nil:
-		return sandbar.FileEvent{}, sandbar.Errorf(ctxCode(ctx), "watch %s: %w", sandbar.Quote(w.path, 200), ctx.Err())
+		return sandbar.FileEvent{}, sandbar.Errorf(sandbar.CodeOfContext(ctx), "watch %s: %w", sandbar.Quote(w.path, 200), ctx.Err())
 	case w.closed.Load():
 		return sandbar.FileEvent{}, sandbar.Errorf(sandbar.Canceled, "watch %s: closed", sandbar.Quote(w.path, 200))
 	case w.sandbox.hasEnded():

@@ -223,7 +223,7 @@ func (d *Driver) Create(ctx context.Context, id sandbar.ID, s sandbar.Spec) (dri
 		return nil, err
 	}
 	if err := ctx.Err(); err != nil {
-		return nil, sandbar.Errorf(codeOf(ctx), "creating a sandbox: %w", err)
+		return nil, sandbar.Errorf(sandbar.CodeOfContext(ctx), "creating a sandbox: %w", err)
 	}
 	if err := d.registry.Claim(string(id)); err != nil {
 		return nil, err

@@ -78,7 +78,7 @@ func (e *engine) create(ctx context.Context, o client.ContainerCreateOptions) (a
 	case <-done:
 	case <-time.After(createGrace):
 	}
-	return done, sandbar.Errorf(codeOf(ctx), "%s: %w", what, ctx.Err())
+	return done, sandbar.Errorf(sandbar.CodeOfContext(ctx), "%s: %w", what, ctx.Err())
 }
 
 // attach connects to a container's standard streams, before its start, so that no output is lost.

@@ -25,7 +25,7 @@ func (e *engine) failed(caller context.Context, what string, err error) error {
 		return nil
 	}
 	if caller.Err() != nil {
-		return sandbar.Errorf(codeOf(caller), "%s: %w", what, caller.Err())
+		return sandbar.Errorf(sandbar.CodeOfContext(caller), "%s: %w", what, caller.Err())
 	}
 	at := "the Docker Engine at " + sandbar.Quote(e.at.host, 200) + " (" + e.at.from + ")"
 	switch {
@@ -63,13 +63,6 @@ func plain(word string) string {
 		}
 		return r
 	}, word[:min(len(word), 100)])
-}
-
-func codeOf(ctx context.Context) sandbar.Code {
-	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return sandbar.Timeout
-	}
-	return sandbar.Canceled
 }
 
 func isTimeout(err error) bool {

@@ -106,7 +106,7 @@ func (d *Driver) storeImage(ctx context.Context, held *driver.Image) (image, err
 	case d.importing <- struct{}{}:
 		defer func() { <-d.importing }()
 	case <-ctx.Done():
-		return image{}, sandbar.Errorf(codeOf(ctx), "waiting for the transfer of another image: %w", ctx.Err())
+		return image{}, sandbar.Errorf(sandbar.CodeOfContext(ctx), "waiting for the transfer of another image: %w", ctx.Err())
 	}
 	i, found, err := d.engine.image(ctx, ref)
 	if err != nil || found {

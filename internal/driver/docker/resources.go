@@ -72,7 +72,7 @@ func (b *resources) setUpAgent(ctx context.Context, p *plan, s sandbar.Spec) (*c
 // agentError returns the error for an agent that does not answer correctly.
 func (b *resources) agentError(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
-		return sandbar.Errorf(codeOf(ctx), "waiting for the agent: %w", ctx.Err())
+		return sandbar.Errorf(sandbar.CodeOfContext(ctx), "waiting for the agent: %w", ctx.Err())
 	}
 	e := *sandbar.AsError(err)
 	switch {

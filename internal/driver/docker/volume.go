@@ -38,7 +38,7 @@ func (d *Driver) fillVolume(ctx context.Context, i image) error {
 	case d.filling <- struct{}{}:
 		defer func() { <-d.filling }()
 	case <-ctx.Done():
-		return sandbar.Errorf(codeOf(ctx), "waiting for the transfer of the agent: %w", ctx.Err())
+		return sandbar.Errorf(sandbar.CodeOfContext(ctx), "waiting for the transfer of the agent: %w", ctx.Err())
 	}
 	if d.filled.Load() {
 		return nil

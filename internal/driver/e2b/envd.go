@@ -134,7 +134,7 @@ func (b *box) start(ctx context.Context, what, user string, m startMessage) (*st
 	if err != nil {
 		resp.Body.Close()
 		if ctx.Err() != nil {
-			return nil, sandbar.Errorf(codeOf(ctx), "%s: %w", what, ctx.Err())
+			return nil, sandbar.Errorf(sandbar.CodeOfContext(ctx), "%s: %w", what, ctx.Err())
 		}
 		return nil, sandbar.Errorf(sandbar.Unavailable, "%s: %w", what, err)
 	}
@@ -197,7 +197,7 @@ func (b *box) run(ctx context.Context, what, user string, args ...string) ([]byt
 		e, err := s.next()
 		switch {
 		case err != nil && ctx.Err() != nil:
-			return nil, sandbar.Errorf(codeOf(ctx), "%s: %w", what, ctx.Err())
+			return nil, sandbar.Errorf(sandbar.CodeOfContext(ctx), "%s: %w", what, ctx.Err())
 		case err != nil:
 			return nil, sandbar.Errorf(sandbar.Unavailable, "%s: %w", what, err)
 		case e.End != nil && (!e.End.Exited || e.End.ExitCode != 0):

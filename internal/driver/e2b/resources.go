@@ -90,7 +90,7 @@ func (b *resources) ask(ctx context.Context, n newSandbox) error {
 	case <-b.asked:
 	case <-time.After(createGrace):
 	}
-	return sandbar.Errorf(codeOf(ctx), "creating a sandbox: %w", ctx.Err())
+	return sandbar.Errorf(sandbar.CodeOfContext(ctx), "creating a sandbox: %w", ctx.Err())
 }
 
 // extend extends the sandbox's time until it is released. If the service does not answer for the
@@ -256,7 +256,7 @@ func (t template) ceiling(resource uint32) uint64 {
 // agentError returns the error for an agent that does not answer correctly.
 func (b *resources) agentError(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
-		return sandbar.Errorf(codeOf(ctx), "waiting for the agent: %w", ctx.Err())
+		return sandbar.Errorf(sandbar.CodeOfContext(ctx), "waiting for the agent: %w", ctx.Err())
 	}
 	e := *sandbar.AsError(err)
 	switch {

@@ -95,7 +95,7 @@ func (s *service) do(ctx context.Context, q request) ([]byte, error) {
 		select {
 		case <-time.After(wait):
 		case <-ctx.Done():
-			return nil, sandbar.Errorf(codeOf(ctx), "%s: %w", q.what, ctx.Err())
+			return nil, sandbar.Errorf(sandbar.CodeOfContext(ctx), "%s: %w", q.what, ctx.Err())
 		}
 	}
 }
@@ -194,7 +194,7 @@ func (s *service) refusal(q request, resp *http.Response, body []byte) *failure 
 // broken converts the error of a request that has no complete answer.
 func (s *service) broken(caller context.Context, q request, err error) *failure {
 	if caller.Err() != nil {
-		return &failure{Error: sandbar.Errorf(codeOf(caller), "%s: %w", q.what, caller.Err())}
+		return &failure{Error: sandbar.Errorf(sandbar.CodeOfContext(caller), "%s: %w", q.what, caller.Err())}
 	}
 	if u, ok := errors.AsType[*url.Error](err); ok {
 		err = u.Err // its text has the URL
@@ -233,13 +233,6 @@ func (s *service) at(q request) string {
 		return "the service"
 	}
 	return "the E2B service at " + sandbar.Quote(u.Host, 100)
-}
-
-func codeOf(ctx context.Context) sandbar.Code {
-	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return sandbar.Timeout
-	}
-	return sandbar.Canceled
 }
 
 // plane makes a call to the control plane. in and out may be nil.

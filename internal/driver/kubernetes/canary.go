@@ -158,7 +158,7 @@ func (d *Driver) reach(ctx context.Context, address string) error {
 		}
 		select {
 		case <-ctx.Done():
-			return &sandbar.Error{Code: codeOf(ctx), Err: err, Message: "the daemon cannot connect to the pod's address " + address + ": " + sandbar.Quote(err.Error(), 200),
+			return &sandbar.Error{Code: sandbar.CodeOfContext(ctx), Err: err, Message: "the daemon cannot connect to the pod's address " + address + ": " + sandbar.Quote(err.Error(), 200),
 				Fix: "run the daemon where it reaches the addresses of pods, such as inside the cluster"}
 		case <-time.After(dialPause):
 		}

@@ -21,7 +21,7 @@ func (a *api) failed(caller context.Context, what string, err error) error {
 		return nil
 	}
 	if caller.Err() != nil {
-		return sandbar.Errorf(codeOf(caller), "%s: %w", what, caller.Err())
+		return sandbar.Errorf(sandbar.CodeOfContext(caller), "%s: %w", what, caller.Err())
 	}
 	at := "the API server at " + sandbar.Quote(a.host, 200)
 	said := ": " + sandbar.Quote(err.Error(), maxServerText)
@@ -49,13 +49,6 @@ func (a *api) failed(caller context.Context, what string, err error) error {
 		return &sandbar.Error{Code: sandbar.Unavailable, Err: err, Message: what + ": " + at + " does not answer", Fix: "check it with kubectl get --raw /readyz"}
 	}
 	return &sandbar.Error{Code: sandbar.Unavailable, Err: err, Message: what + ": " + at + " cannot be used" + said, Fix: "check it with kubectl get --raw /readyz"}
-}
-
-func codeOf(ctx context.Context) sandbar.Code {
-	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return sandbar.Timeout
-	}
-	return sandbar.Canceled
 }
 
 // podFailure returns why a pod cannot start, nil if it still can.

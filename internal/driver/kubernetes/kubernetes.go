@@ -173,7 +173,7 @@ func (d *Driver) Create(ctx context.Context, id sandbar.ID, s sandbar.Spec) (dri
 		return nil, err
 	}
 	if err := ctx.Err(); err != nil {
-		return nil, sandbar.Errorf(codeOf(ctx), "creating a sandbox: %w", err)
+		return nil, sandbar.Errorf(sandbar.CodeOfContext(ctx), "creating a sandbox: %w", err)
 	}
 	if err := d.registry.Claim(string(id)); err != nil {
 		return nil, err
@@ -223,23 +223,9 @@ func (d *Driver) refuse(s sandbar.Spec) error {
 		return &sandbar.Error{Code: sandbar.Unsupported, Field: "network", Message: "the cluster's network does not obey NetworkPolicy objects, so programs would reach other pods and the API server",
 			Fix: "install a network plugin that enforces them (such as Calico or Cilium), or allow degraded limits"}
 	}
-	e := d.caps.Enforced
-	for _, l := range []struct {
-		field string
-		set   bool
-		by    sandbar.Enforcement
-	}{
-		{"limits.memory", s.Limits.Memory > 0, e.Memory},
-		{"limits.cpus", s.Limits.CPUs > 0, e.CPUs},
-		{"limits.cpu_shares", s.Limits.CPUShares > 0, e.CPUShares},
-		{"limits.pids", s.Limits.PIDs > 0, e.PIDs},
-		{"limits.disk", s.Limits.Disk > 0, e.Disk},
-		{"limits.inodes", s.Limits.Inodes > 0, e.Inodes},
-	} {
-		if l.set && l.by == sandbar.EnforcedNone {
-			return &sandbar.Error{Code: sandbar.Unsupported, Field: l.field, Message: "nothing in the cluster enforces " + l.field,
-				Fix: "leave the limit out (unlimited), or allow degraded limits"}
-		}
+	if name := driver.Unenforced(s.Limits, d.caps.Enforced); name != "" {
+		return &sandbar.Error{Code: sandbar.Unsupported, Field: "limits." + name, Message: "nothing in the cluster enforces limits." + name,
+			Fix: "leave the limit out (unlimited), or allow degraded limits"}
 	}
 	return nil
 }

@@ -126,7 +126,7 @@ func (w *podWatch) wait(ctx context.Context, name string, done func(*corev1.Pod)
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return sandbar.Errorf(codeOf(ctx), "waiting for a pod: %w", ctx.Err())
+			return sandbar.Errorf(sandbar.CodeOfContext(ctx), "waiting for a pod: %w", ctx.Err())
 		}
 	}
 }

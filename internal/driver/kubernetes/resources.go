@@ -86,7 +86,7 @@ func createError(caller context.Context, err error) error {
 // agentError returns the error for an agent that does not answer correctly, with what its pod says.
 func (b *resources) agentError(caller context.Context, err error) error {
 	if caller.Err() != nil {
-		return sandbar.Errorf(codeOf(caller), "waiting for the agent: %w", caller.Err())
+		return sandbar.Errorf(sandbar.CodeOfContext(caller), "waiting for the agent: %w", caller.Err())
 	}
 	e := *sandbar.AsError(err)
 	if e.Code == sandbar.Gone || errors.Is(err, context.DeadlineExceeded) {
@@ -137,7 +137,7 @@ func (d *Driver) dial(ctx context.Context, ip, name string, uid types.UID) (net.
 		}
 		select {
 		case <-ctx.Done():
-			return nil, &sandbar.Error{Code: codeOf(ctx), Err: err, Message: "the daemon cannot connect to the pod's address " + ip + ": " + sandbar.Quote(err.Error(), 200),
+			return nil, &sandbar.Error{Code: sandbar.CodeOfContext(ctx), Err: err, Message: "the daemon cannot connect to the pod's address " + ip + ": " + sandbar.Quote(err.Error(), 200),
 				Fix: "run the daemon where it reaches the addresses of pods, such as inside the cluster"}
 		case <-changed:
 		case <-time.After(dialPause):
@@ -210,7 +210,7 @@ func (d *Driver) awaitRemoval(ctx context.Context, name string, uid types.UID) e
 		}
 		select {
 		case <-ctx.Done():
-			return sandbar.Errorf(codeOf(ctx), "waiting for the end of a pod: %w", ctx.Err())
+			return sandbar.Errorf(sandbar.CodeOfContext(ctx), "waiting for the end of a pod: %w", ctx.Err())
 		case <-time.After(100 * time.Millisecond):
 		}
 	}

@@ -156,7 +156,7 @@ func (d *Driver) check(s sandbar.Spec) error {
 	if s.AllowDegraded {
 		return nil
 	}
-	if name := notHeld(s.Limits, d.caps.Enforced); name != "" {
+	if name := driver.Unenforced(s.Limits, d.caps.Enforced); name != "" {
 		return &sandbar.Error{Code: sandbar.Unsupported, Field: name,
 			Message: "driver local cannot enforce the limit " + name + ": it runs plain subprocesses",
 			Fix:     "use a driver with a boundary, leave the limit unlimited, or accept it with allow_degraded"}
@@ -167,28 +167,6 @@ func (d *Driver) check(s sandbar.Spec) error {
 			Fix:     "request fewer, or raise the daemon's own limit of open files"}
 	}
 	return nil
-}
-
-// notHeld returns the name of the first limit that l sets and e does not enforce, or "".
-func notHeld(l sandbar.Limits, e sandbar.Enforcements) string {
-	for _, row := range []struct {
-		name string
-		set  bool
-		by   sandbar.Enforcement
-	}{
-		{"memory", l.Memory > 0, e.Memory},
-		{"cpus", l.CPUs > 0, e.CPUs},
-		{"cpu_shares", l.CPUShares > 0, e.CPUShares},
-		{"pids", l.PIDs > 0, e.PIDs},
-		{"disk", l.Disk > 0, e.Disk},
-		{"inodes", l.Inodes > 0, e.Inodes},
-		{"files", l.Files > 0, e.Files},
-	} {
-		if row.set && row.by == sandbar.EnforcedNone {
-			return row.name
-		}
-	}
-	return ""
 }
 
 // files returns the limit of open files for a Spec, 0 for none. With AllowDegraded it is at most

@@ -152,7 +152,7 @@ func (f *fork) await(ctx context.Context, b *resources, tag uint64) error {
 	n, err := readWithin(ctx, f.conn, buf)
 	if err != nil {
 		if ctx.Err() != nil {
-			return sandbar.Errorf(contextCode(ctx), "waiting for a copy of the template: %w", ctx.Err())
+			return sandbar.Errorf(sandbar.CodeOfContext(ctx), "waiting for a copy of the template: %w", ctx.Err())
 		}
 		return sandbar.Errorf(sandbar.Gone, "a copy of the template ended before it was ready: %w", err)
 	}
@@ -200,7 +200,7 @@ func (f *fork) Eval(ctx context.Context, e driver.Evaluation, std driver.Stdio) 
 	}
 	defer conn.Close()
 	if err := ctx.Err(); err != nil {
-		return nil, sandbar.Errorf(contextCode(ctx), "cancelled before the program started: %w", err)
+		return nil, sandbar.Errorf(sandbar.CodeOfContext(ctx), "cancelled before the program started: %w", err)
 	}
 	run, err := f.t.run(e)
 	if err != nil {
@@ -291,7 +291,7 @@ func (h *memoryHolder) wait(ctx context.Context) error {
 	case <-h.gone:
 		return nil
 	case <-ctx.Done():
-		return sandbar.Errorf(contextCode(ctx), "waiting for the memory of an interpreter to be freed: %w", ctx.Err())
+		return sandbar.Errorf(sandbar.CodeOfContext(ctx), "waiting for the memory of an interpreter to be freed: %w", ctx.Err())
 	}
 }
 

@@ -32,7 +32,7 @@ func (t *template) profile(ctx context.Context, imports []string) error {
 		return derr
 	}
 	if ctx.Err() != nil {
-		return sandbar.Errorf(contextCode(ctx), "preparing a template: %w", ctx.Err())
+		return sandbar.Errorf(sandbar.CodeOfContext(ctx), "preparing a template: %w", ctx.Err())
 	}
 	pages := python.WorkingSet(imports, t.spec.Limits.Memory, output)
 	if err != nil || pages == nil {

@@ -300,7 +300,7 @@ func (t *template) configure(ctx context.Context, imports []string) error {
 // failed returns the error of a template that ended before it was ready.
 func (t *template) failed(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
-		return sandbar.Errorf(contextCode(ctx), "preparing a template: %w", ctx.Err())
+		return sandbar.Errorf(sandbar.CodeOfContext(ctx), "preparing a template: %w", ctx.Err())
 	}
 	return &sandbar.Error{Code: sandbar.Unsupported, Err: errors.Join(errInterpreterEnded, err),
 		Message: "the interpreter ended before it was ready to be copied",
@@ -363,13 +363,6 @@ func readWithin(ctx context.Context, conn *net.UnixConn, buf []byte) (int, error
 		err = io.ErrUnexpectedEOF
 	}
 	return n, err
-}
-
-func contextCode(ctx context.Context) sandbar.Code {
-	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return sandbar.Timeout
-	}
-	return sandbar.Canceled
 }
 
 // fds returns the descriptors of files.

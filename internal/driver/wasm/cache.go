@@ -113,7 +113,7 @@ func (c *cache) ready(ctx context.Context, log *slog.Logger, wait func(string) f
 	case <-w.done:
 		return c.path(), w.err
 	case <-ctx.Done():
-		err := sandbar.Errorf(contextCode(ctx), "the WebAssembly interpreters are still being compiled for this machine: %w", ctx.Err())
+		err := sandbar.Errorf(sandbar.CodeOfContext(ctx), "the WebAssembly interpreters are still being compiled for this machine: %w", ctx.Err())
 		err.Fix = "try again in a minute; \"sandbar prepare\" compiles them ahead"
 		return "", err
 	}

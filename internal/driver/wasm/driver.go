@@ -2,7 +2,6 @@ package wasm
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"path/filepath"
 
@@ -180,14 +179,6 @@ func (d *Driver) checkImage(ctx context.Context, name string) error {
 	return nil
 }
 
-// contextCode returns the code for the end of ctx.
-func contextCode(ctx context.Context) sandbar.Code {
-	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return sandbar.Timeout
-	}
-	return sandbar.Canceled
-}
-
 // Prepare compiles the modules for this machine, unless that is done already.
 func (d *Driver) Prepare(ctx context.Context) error {
 	_, err := d.cache.ready(ctx, d.log, d.wait)
@@ -217,7 +208,7 @@ func (d *Driver) Create(ctx context.Context, id sandbar.ID, s sandbar.Spec) (dri
 	if err != nil {
 		b.discard(ctx)
 		if ctx.Err() != nil { // the end of ctx has ended the worker
-			return nil, sandbar.Errorf(contextCode(ctx), "creating a sandbox: %w", ctx.Err())
+			return nil, sandbar.Errorf(sandbar.CodeOfContext(ctx), "creating a sandbox: %w", ctx.Err())
 		}
 		return nil, err
 	}

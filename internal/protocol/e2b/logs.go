@@ -141,25 +141,10 @@ func (b *logbook) lines(q logQuery) []logLine {
 	b.mu.Lock()
 	all := slices.Clone(b.records)
 	b.mu.Unlock()
-	if q.backward {
-		slices.Reverse(all)
-	}
-	lines := []logLine{}
-	for _, r := range all {
-		if len(lines) == q.limit {
-			break
-		}
-		if l := r.line(); q.selects(l.Timestamp, l.Level, l.Message) {
-			lines = append(lines, l)
-		}
-	}
-	return lines
-}
-
-// selects reports whether a query selects an entry.
-func (q logQuery) selects(at time.Time, level, message string) bool {
-	past := !q.cursor.IsZero() && (!q.backward && at.Before(q.cursor) || q.backward && at.After(q.cursor))
-	return !past && slices.Index(levels(), level) >= q.level && strings.Contains(message, q.search)
+	return pick(q, all, func(r record) (logLine, bool) {
+		l := r.line()
+		return l, q.selects(l.Timestamp, l.Level, l.Message)
+	})
 }
 
 // lines returns the entries of a build's log that a query selects, in its direction.
@@ -167,19 +152,31 @@ func (j *job) lines(q logQuery) []logEntry {
 	j.mu.Lock()
 	all := slices.Clone(j.logs)
 	j.mu.Unlock()
+	return pick(q, all, func(l logEntry) (logEntry, bool) { return l, q.selects(l.Timestamp, l.Level, l.Message) })
+}
+
+// pick returns the first entries that a query selects, in its direction. entry returns the entry of
+// an element, and whether it is selected. pick may reorder all.
+func pick[T, E any](q logQuery, all []T, entry func(T) (E, bool)) []E {
 	if q.backward {
 		slices.Reverse(all)
 	}
-	lines := []logEntry{}
-	for _, l := range all {
-		if len(lines) == q.limit {
+	picked := []E{}
+	for _, x := range all {
+		if len(picked) == q.limit {
 			break
 		}
-		if q.selects(l.Timestamp, l.Level, l.Message) {
-			lines = append(lines, l)
+		if e, ok := entry(x); ok {
+			picked = append(picked, e)
 		}
 	}
-	return lines
+	return picked
+}
+
+// selects reports whether a query selects an entry.
+func (q logQuery) selects(at time.Time, level, message string) bool {
+	past := !q.cursor.IsZero() && (!q.backward && at.Before(q.cursor) || q.backward && at.After(q.cursor))
+	return !past && slices.Index(levels(), level) >= q.level && strings.Contains(message, q.search)
 }
 
 // oldLogs is the answer of the old path. A line is an object in JSON.
