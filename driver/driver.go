@@ -63,9 +63,10 @@ type Process interface {
 	Signal(sig int) error
 	// KillTree kills all processes that the program started, also those in another process group or
 	// session or with another parent. It returns when none of them runs, or an error after a few
-	// seconds if one remains. It also works after the program's own end. After Destroy it does
-	// nothing. It does not affect other programs of the sandbox. It may be called repeatedly and
-	// concurrently.
+	// seconds if one remains. The program is killed before or together with its children, so that it
+	// cannot see their end and exit by itself. It also works after the program's own end. After
+	// Destroy it does nothing. It does not affect other programs of the sandbox. It may be called
+	// repeatedly and concurrently.
 	KillTree() error
 	// PID returns the program's process id inside the sandbox; 0 if the driver cannot determine it.
 	// After the program's end the kernel may reuse the number.
