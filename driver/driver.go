@@ -137,6 +137,9 @@ type Caps struct {
 	// Setup bounds the creation of a sandbox and the start of a program in it; default 30 s. A driver
 	// needs more if its first sandbox boots a machine.
 	Setup time.Duration
+	// RemoteCreates is how many sandboxes should be created at once where another machine does the
+	// work; 0: sandboxes are on this machine.
+	RemoteCreates int
 	// Notes are sentences for an operator: what is missing, and how to fix it.
 	Notes []string
 }
