@@ -130,7 +130,7 @@ func (d *Driver) describe() {
 		PrivateFiles: true, PrivateNetwork: true, PrivateProcesses: true,
 		Terminals: true,
 		Setup:     createBound, RemoteCreates: remoteCreates,
-		Notes:     []string{"Kubernetes at " + d.api.host + ", namespace " + d.api.namespace},
+		Notes: []string{"Kubernetes at " + d.api.host + ", namespace " + d.api.namespace},
 	}
 }
 
