@@ -159,7 +159,8 @@ func (p *Peers) Handler(sandbox func(*http.Request) (key string, here bool)) fun
 			return false
 		}
 		key, here := sandbox(r)
-		return key != "" && !here && p.forward(w, r, key)
+		// "." and ".." would be parts of a path
+		return key != "" && key != "." && key != ".." && !here && p.forward(w, r, key)
 	}
 }
 
