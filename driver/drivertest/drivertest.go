@@ -69,6 +69,10 @@ type Harness struct {
 	// Slow: a sandbox takes a second instead of milliseconds. "make test-all" then repeats cases as
 	// few times as "make test".
 	Slow bool
+	// WaitFactor multiplies the time for which the suite waits for a sandbox: an emulated processor
+	// needs minutes for what others do in seconds. 0 means 1. The suite waits no longer for
+	// something that must not happen, or for the removal of traces.
+	WaitFactor int
 }
 
 // group is a set of cases that share a driver.
@@ -167,7 +171,7 @@ type suite struct {
 	token  string // in the environment of every program
 	python string // in the sandbox; "" if there is none
 	caps   driver.Caps
-	// waitTimeout bounds each wait; see the constant.
+	// waitTimeout bounds each wait, without Harness.WaitFactor; see the constant.
 	waitTimeout time.Duration
 	// A destroyed sandbox, a process that ended in it, and a closed driver, to look for abilities:
 	// the abilities of a value are constant.
@@ -283,8 +287,15 @@ func (s *suite) group(t *testing.T, g group) {
 	s.mu.Unlock()
 }
 
-// caseBound bounds one case besides the driver's own bound, far beyond what any case needs.
+// caseBound bounds one case besides the driver's own bound and without Harness.WaitFactor, far
+// beyond what any case needs.
 const caseBound = 3 * time.Minute
+
+// caseBound returns the bound of one case.
+func (s *suite) caseBound() time.Duration { return caseBound*s.waitFactor() + s.caps.Setup }
+
+// waitFactor returns Harness.WaitFactor, at least 1.
+func (s *suite) waitFactor() time.Duration { return time.Duration(max(s.h.WaitFactor, 1)) }
 
 func (s *suite) runCase(t *testing.T, d driver.Driver, name string, tc testCase) {
 	for _, n := range tc.needs {
@@ -313,7 +324,7 @@ func (s *suite) runCase(t *testing.T, d driver.Driver, name string, tc testCase)
 func (s *suite) play(ctx context.Context, d driver.Driver, name string, tc testCase) *C {
 	dir := d.(*inDir).dir
 	before := s.look(dir)
-	ctx, cancel := context.WithTimeout(ctx, caseBound+s.caps.Setup)
+	ctx, cancel := context.WithTimeout(ctx, s.caseBound())
 	defer cancel()
 	c := &C{s: s, d: d, dir: dir, name: name, ctx: ctx}
 	c.guard(func() { tc.run(c) })
