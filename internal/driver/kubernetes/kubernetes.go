@@ -25,7 +25,9 @@ func Factory() driver.Factory {
 		Name:    Name,
 		Summary: "pods of a Kubernetes cluster",
 		Options: optionHelp(),
-		New:     func(h driver.Host) (driver.Driver, error) { return New(h) },
+		// New makes two pods and takes seconds, in a cluster that may not be meant for Sandbar.
+		OnlyNamed: true,
+		New:       func(h driver.Host) (driver.Driver, error) { return New(h) },
 	}
 }
 
