@@ -12,7 +12,7 @@ func TestFactories(t *testing.T) {
 	if runtime.GOOS == "linux" {
 		want = []string{"native", "wasm", "v86", "docker", "e2b", "kubernetes", "oci", "gvisor", "vm", "local"}
 	}
-	got := all.Factories(nil)
+	got := all.Factories(nil, nil)
 	if len(got) != len(want) {
 		t.Fatalf("%d drivers, want %v", len(got), want)
 	}
