@@ -63,9 +63,10 @@ type Process interface {
 	Signal(sig int) error
 	// KillTree kills all processes that the program started, also those in another process group or
 	// session or with another parent. It returns when none of them runs, or an error after a few
-	// seconds if one remains. It also works after the program's own end. After Destroy it does
-	// nothing. It does not affect other programs of the sandbox. It may be called repeatedly and
-	// concurrently.
+	// seconds if one remains. The program is killed before or together with its children, so that it
+	// cannot see their end and exit by itself. It also works after the program's own end. After
+	// Destroy it does nothing. It does not affect other programs of the sandbox. It may be called
+	// repeatedly and concurrently.
 	KillTree() error
 	// PID returns the program's process id inside the sandbox; 0 if the driver cannot determine it.
 	// After the program's end the kernel may reuse the number.
@@ -136,6 +137,9 @@ type Caps struct {
 	// Setup bounds the creation of a sandbox and the start of a program in it; default 30 s. A driver
 	// needs more if its first sandbox boots a machine.
 	Setup time.Duration
+	// RemoteCreates is how many sandboxes should be created at once where another machine does the
+	// work; 0: sandboxes are on this machine.
+	RemoteCreates int
 	// Notes are sentences for an operator: what is missing, and how to fix it.
 	Notes []string
 }

@@ -21,7 +21,7 @@ import (
 // The slot is of kind reserved: it is given up when a request waits.
 type pools struct {
 	e            *Engine
-	maxForks     int           // forks in progress at most
+	maxForks     int           // forks in progress on this machine at most
 	memoryBudget int64         // bytes of all prestarted sandboxes together
 	wakeups      chan struct{} // a value makes run look again
 	stopped      chan struct{} // closed when run has returned
@@ -32,7 +32,7 @@ type pools struct {
 	derived      int                 // number of derived pools
 	recentMisses [missWindow]poolKey // last requests without a pool; a ring buffer
 	missIndex    int
-	filling      int // forks in progress, of all pools
+	filling      int // forks in progress on this machine, of all pools
 	closed       bool
 }
 
@@ -45,6 +45,7 @@ type pool struct {
 	spec     sandbar.Spec
 	language lang.Language // the zero Language: none
 	cfg      Template
+	remote   int // driver.Caps.RemoteCreates
 
 	ready         []*readySandbox // the oldest first
 	filling       int
@@ -152,7 +153,7 @@ func (a *pools) derive(language string, s sandbar.Spec) *pool {
 		return nil
 	}
 	base := a.list[i]
-	p := &pool{name: base.name, derived: true, key: key, spec: templateSpec(s), language: base.language, cfg: base.cfg, cost: base.cost, stats: base.stats}
+	p := &pool{name: base.name, derived: true, key: key, spec: templateSpec(s), language: base.language, cfg: base.cfg, remote: base.remote, cost: base.cost, stats: base.stats}
 	p.cfg.Min = 0
 	a.byKey[key] = p
 	a.list = append(a.list, p)

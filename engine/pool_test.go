@@ -3,6 +3,7 @@ package engine_test
 import (
 	"context"
 	"errors"
+	"runtime"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -321,6 +322,27 @@ func TestPoolFollowsDemand(t *testing.T) {
 		time.Sleep(3 * time.Minute)
 		r.wantPool(1, -1, -1, 0)
 	})
+}
+
+// Where another machine makes the sandboxes, as many are made at once as the driver says. In the
+// bubble a fork takes one second, so 40 ready sandboxes take as many seconds as there are rounds.
+func TestRemotePool(t *testing.T) {
+	for creates, rounds := range map[int]int{0: (39 + runtime.NumCPU()) / runtime.NumCPU(), 10: 4, 64: 1} {
+		synctest.Test(t, func(t *testing.T) {
+			w := faulty.NewWarm()
+			w.OnFork = faulty.Slow(time.Second)
+			w.Capabilities.RemoteCreates = creates
+			r := warmRig(t, w, keeping(engine.Template{Language: "python", Min: 40, Max: 40}))
+			synctest.Wait()
+			for n := range rounds {
+				if ready := r.Templates()[0].Ready; ready >= 40 {
+					t.Errorf("%d at once: %d ready after %d s", creates, ready, n)
+				}
+				time.Sleep(time.Second)
+			}
+			r.wantPool(40, 0, 0, 0)
+		})
+	}
 }
 
 // Occasional requests keep one sandbox ready. With Min 0 there is none at the start and after the

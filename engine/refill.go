@@ -52,15 +52,30 @@ func (a *pools) refill(now time.Time) {
 			a.removeTemplate(p)
 			continue
 		}
-		for len(p.ready)+p.filling < p.target && a.filling < a.maxForks {
+		for len(p.ready)+p.filling < p.target && a.mayFork(p) {
 			t := a.e.reserve()
 			if t == nil {
 				return // a freed slot wakes the loop
 			}
-			p.filling++
-			a.filling++
+			a.count(p, 1)
 			go a.fork(p, p.template, t)
 		}
+	}
+}
+
+// mayFork reports whether another fork of a pool may begin. a.mu is held.
+func (a *pools) mayFork(p *pool) bool {
+	if p.remote > 0 {
+		return p.filling < p.remote
+	}
+	return a.filling < a.maxForks
+}
+
+// count adds n to the forks in progress. a.mu is held.
+func (a *pools) count(p *pool, n int) {
+	p.filling += n
+	if p.remote == 0 {
+		a.filling += n
 	}
 }
 
@@ -288,8 +303,7 @@ func (a *pools) fork(p *pool, t *preparedTemplate, slot *ticket) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	defer a.wake()
-	p.filling--
-	a.filling--
+	a.count(p, -1)
 	if err != nil {
 		a.fail(p, "sandbox not made ready", err)
 		return

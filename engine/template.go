@@ -130,7 +130,11 @@ func (e *Engine) newPool(t Template) (*pool, error) {
 	if l.Name != "" && e.prefersOneShot(&plan{language: l, spec: spec}) {
 		t.Min, t.Max = 0, 0 // no request takes one
 	}
-	return &pool{name: name, key: keyOf(l.Name, spec), spec: templateSpec(spec), language: l, cfg: t, cost: assumedCost, stats: &TemplateStats{}}, nil
+	b, err := e.backend(spec.Driver)
+	if err != nil {
+		return nil, err
+	}
+	return &pool{name: name, key: keyOf(l.Name, spec), spec: templateSpec(spec), language: l, cfg: t, remote: b.caps.RemoteCreates, cost: assumedCost, stats: &TemplateStats{}}, nil
 }
 
 // mergeEnv returns the environment of a program in a sandbox that was made without its Spec's

@@ -153,6 +153,25 @@ say("up"); sleep()`)
 				t.kill()
 			}
 		}},
+		{name: "program-first", needs: needs, run: func(c *C) {
+			b := c.box()
+			for range c.s.few(50, 10) {
+				t := c.tree(b, daemons+`
+for _ in range(20):
+    if os.fork() == 0: sleep()
+pid = os.fork()
+if pid == 0:
+    os.setsid()
+    sleep()
+say("up")
+os.waitpid(pid, 0)
+os._exit(0)`)
+				t.kill()
+				if res := c.wait(t.p); res.Outcome != sandbar.Signaled || res.Signal != 9 {
+					c.Errorf("a program that would end after its child: %+v", res)
+				}
+			}
+		}},
 		{name: "destroyed", needs: needs, run: func(c *C) {
 			b := c.box()
 			t := c.tree(b, daemons+"\ndaemon(); say(\"up\"); sleep()")

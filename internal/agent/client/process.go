@@ -305,8 +305,12 @@ func (p *process) Signal(sig int) error {
 
 // KillTree kills every process that the program started, in whatever process group, session or
 // parent, and returns when none runs any more. It works after the program's end too. In a sandbox
-// that has ended it does nothing.
+// that has ended it does nothing. The program's process group is killed in one step before the
+// others, so that a program cannot see its child killed, and end by itself.
 func (p *process) KillTree() error {
+	if err := p.Signal(9); err != nil {
+		return err
+	}
 	m := wire.Kill{Tag: p.told.Tag}
 	r, err := p.sandbox.requestWithTimeout(wire.TypeKill, m.Append(nil), &call{})
 	switch {

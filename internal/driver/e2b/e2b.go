@@ -57,6 +57,8 @@ const (
 	closeBound = 10 * time.Second
 	// setupBound is Caps.Setup: the time for a creation with the upload of the agent.
 	setupBound = 3 * time.Minute
+	// remoteCreates is Caps.RemoteCreates: few, because services limit the rate of creations.
+	remoteCreates = 4
 )
 
 // New checks that the service answers and accepts the key. Invalid: an option is wrong.
@@ -101,7 +103,7 @@ func describe(o options) driver.Caps {
 		Name: Name, Boundary: driver.BoundaryRemote,
 		Enforced:     sandbar.Enforcements{Memory: none, CPUs: none, CPUShares: none, PIDs: sandbar.EnforcedRlimit, Disk: none, Inodes: none, Files: sandbar.EnforcedRlimit},
 		PrivateFiles: true, PrivateNetwork: true, PrivateProcesses: true,
-		Outbound: o.internet, Terminals: true, Setup: setupBound,
+		Outbound: o.internet, Terminals: true, Setup: setupBound, RemoteCreates: remoteCreates,
 		Notes: []string{"the E2B service at " + o.api.Host + ": programs, their files and their input are sent to it",
 			"the template decides on memory, processors and disk, so these limits are refused; a template with less of them is a limit"},
 	}

@@ -229,6 +229,34 @@ func TestDeadLease(t *testing.T) {
 	}
 }
 
+// A daemon whose Lease was deleted, as after it was stopped for minutes, loses its sandboxes, tells
+// their callers, and goes on with another Lease.
+func TestLeaseDeleted(t *testing.T) {
+	c := need(t)
+	d := newDriver(t, testOptions(c))
+	b := newSandbox(t, d, spec())
+	p, err := b.Start(t.Context(), sandbar.Cmd{Args: []string{"sleep", "300"}}, driver.Stdio{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Kubectl(t.Context(), "delete", "leases", d.gateway.name); err != nil {
+		t.Fatal(err)
+	}
+	d.gateway.round(t.Context())
+	w, _ := driver.As[driver.Watcher](b)
+	select {
+	case <-w.Dead():
+	case <-time.After(time.Minute):
+		t.Fatal("the sandbox of the deleted Lease lives")
+	}
+	if r, err := p.Wait(); err != nil || r.Outcome != sandbar.Lost {
+		t.Errorf("the program: %+v, %v", r, err)
+	}
+	if r, _ := run(t, newSandbox(t, d, spec()), "exit 5"); r.ExitCode != 5 {
+		t.Errorf("a program after the loss: %+v", r)
+	}
+}
+
 // A cluster that cannot be reached is an error with a fix.
 func TestNoCluster(t *testing.T) {
 	c := need(t)

@@ -147,9 +147,13 @@ func (g *gateway) open(ctx context.Context) error {
 		ObjectMeta: metav1.ObjectMeta{Name: g.name, Labels: map[string]string{labelGateway: g.name}, Annotations: map[string]string{annotationOwner: daemonid.Owner()}},
 		Spec:       coordinationv1.LeaseSpec{HolderIdentity: &g.name, LeaseDurationSeconds: &seconds, RenewTime: &metav1.MicroTime{Time: time.Now()}},
 	}
-	if err := g.api.create(ctx, leases, lease, &g.lease); err != nil {
+	var made coordinationv1.Lease
+	if err := g.api.create(ctx, leases, lease, &made); err != nil {
 		return err
 	}
+	g.mu.Lock()
+	g.lease = made
+	g.mu.Unlock()
 	secret := &corev1.Secret{ObjectMeta: g.meta(g.name), Data: map[string][]byte{
 		porter.CertFile: g.keys.porterCrt, porter.KeyFile: g.keys.porterPK, porter.PeerFile: g.keys.daemonCrt}}
 	if err := g.api.create(ctx, secrets, secret, &corev1.Secret{}); err != nil {
@@ -179,16 +183,26 @@ func (g *gateway) keep(ctx context.Context) {
 			return
 		case <-t.C:
 		}
-		if err := g.renew(ctx); err != nil && ctx.Err() == nil {
-			g.log.Warn("the daemon's Lease could not be renewed", "lease", g.name, "error", err)
-		}
-		dead, err := g.dead(ctx)
-		for _, l := range dead {
-			err = errors.Join(err, g.api.remove(ctx, leases, l.Name, l.UID, nil))
-		}
-		if err != nil && ctx.Err() == nil {
-			g.log.Warn("the Leases of dead daemons could not be removed", "error", err)
-		}
+		g.round(ctx)
+	}
+}
+
+// round renews the Lease, and removes those of dead daemons, once.
+func (g *gateway) round(ctx context.Context) {
+	err := g.renew(ctx)
+	if sandbar.CodeOf(err) == sandbar.NotFound {
+		g.log.Warn("the daemon's Lease was deleted, so its pods end; the daemon makes another", "lease", g.name)
+		err = g.replace(ctx)
+	}
+	if err != nil && ctx.Err() == nil {
+		g.log.Warn("the daemon's Lease could not be renewed", "lease", g.name, "error", err)
+	}
+	dead, err := g.dead(ctx)
+	for _, l := range dead {
+		err = errors.Join(err, g.api.remove(ctx, leases, l.Name, l.UID, nil))
+	}
+	if err != nil && ctx.Err() == nil {
+		g.log.Warn("the Leases of dead daemons could not be removed", "error", err)
 	}
 }
 
@@ -209,6 +223,19 @@ func (g *gateway) renew(ctx context.Context) error {
 		g.mu.Unlock()
 	}
 	return err
+}
+
+// replace makes the objects anew after somebody deleted the Lease, for example another daemon while
+// this one was stopped for longer than leaseDuration. Kubernetes removes all that the old Lease owns.
+func (g *gateway) replace(ctx context.Context) error {
+	err := errors.Join(g.api.remove(ctx, policies, g.name, "", nil), g.api.remove(ctx, secrets, g.name, "", nil))
+	if err != nil {
+		return err
+	}
+	if err := g.open(ctx); err != nil { // the next round tries again if there is no Lease
+		return errors.Join(err, g.api.remove(ctx, leases, g.name, "", nil))
+	}
+	return nil
 }
 
 // dead returns the Leases of daemons that do not live any more: their process is known to be dead,

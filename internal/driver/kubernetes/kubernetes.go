@@ -66,6 +66,10 @@ var (
 	_ driver.Closer    = (*Driver)(nil)
 )
 
+// remoteCreates is the number of pods that are created at once in advance. Kubelets start few at a
+// time, and a larger number would only make the first one late.
+const remoteCreates = 16
+
 // openBound bounds New: it makes two pods, whose images nodes may have to pull first.
 const openBound = 5 * time.Minute
 
@@ -135,8 +139,8 @@ func (d *Driver) describe() {
 		},
 		PrivateFiles: true, PrivateNetwork: true, PrivateProcesses: true,
 		Terminals: true,
-		Setup:     createBound,
-		Notes:     []string{"Kubernetes at " + d.api.host + ", namespace " + d.api.namespace},
+		Setup:     createBound, RemoteCreates: remoteCreates,
+		Notes: []string{"Kubernetes at " + d.api.host + ", namespace " + d.api.namespace},
 	}
 }
 

@@ -70,6 +70,7 @@ podPidsLimit: 256
 volumePluginDir: $node/plugins
 clusterDNS: []
 resolvConf: ""
+featureGates: {EventedPLEG: true}
 END
 # Scripts of OnNode.
 mkfifo "$node/in" "$node/out"
