@@ -40,8 +40,9 @@ tested with each. For the driver vm the report names the monitor, the kernel, an
 whether machines run on KVM or are emulated, and why. --measure also prepares what is
 missing, boots a machine and creates a sandbox, and prints the durations.
 
-The driver kubernetes is examined only if --driver names it, because it creates two
-pods in the cluster.
+The driver kubernetes is examined only if --driver names it, because it creates pods in
+the cluster. The report names the rights that the account lacks, whether the cluster's
+network obeys NetworkPolicy objects, and what enforces each limit.
 
 Exit code: 0 if the driver ran a program, else 1.`,
 		Example: "  sandbar doctor\n  sandbar doctor --json\n  sandbar doctor --driver local",
