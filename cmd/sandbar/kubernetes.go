@@ -32,7 +32,10 @@ load writes an archive, which you import on every node. The driver uses this ima
 the option agent_image is not set.
 
 push pushes it to a registry from which the nodes pull, and prints the name for the
-option agent_image.`,
+option agent_image.
+
+With --daemon the image is that of the daemon: this binary and nothing else, for the
+Deployment of deploy/kubernetes.`,
 		Args: cobra.ArbitraryArgs,
 		RunE: a.group("kubernetes image"),
 	}
@@ -67,7 +70,7 @@ func (a *app) kubernetesShowCommand() *cobra.Command {
 		Example: "  sandbar kubernetes image show\n  sandbar kubernetes image show --json",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			i, err := agentimage.Build(a.podPrograms)
+			i, err := a.podImage(cmd)
 			if err != nil {
 				return cli.Fail(cli.ExitFailure, err)
 			}
@@ -79,7 +82,29 @@ func (a *app) kubernetesShowCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().Bool("json", false, "print JSON")
+	daemonFlag(cmd)
 	return cmd
+}
+
+// daemonFlag adds the flag that podImage reads.
+func daemonFlag(cmd *cobra.Command) {
+	cmd.Flags().Bool("daemon", false, "the image of the daemon, instead of the agent's")
+}
+
+// podImage builds the image of the command.
+func (a *app) podImage(cmd *cobra.Command) (*agentimage.Image, error) {
+	if daemon, _ := cmd.Flags().GetBool("daemon"); !daemon {
+		return agentimage.Build(a.podPrograms)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return nil, sandbar.Errorf(sandbar.Internal, "the path of this program: %w", err)
+	}
+	program, err := os.ReadFile(self)
+	if err != nil {
+		return nil, sandbar.Errorf(sandbar.Internal, "reading this program: %w", err)
+	}
+	return agentimage.BuildDaemon(program)
 }
 
 func (a *app) kubernetesLoadCommand() *cobra.Command {
@@ -88,13 +113,14 @@ func (a *app) kubernetesLoadCommand() *cobra.Command {
 		Short: "Write the image as an archive for nodes",
 		Long: `Write the image as an archive to standard output, or to the file of --output. Import it
 on every node; the driver then finds it by its default name. containerd, k3s, kind,
-minikube and Docker read the archive.`,
+minikube and Docker read the archive. There its tag is latest.`,
 		Example: `  sandbar kubernetes image load | sudo k3s ctr images import -
   sandbar kubernetes image load | ssh node1 sudo ctr -n k8s.io images import -
+  sandbar kubernetes image load --daemon | sudo k3s ctr images import -
   sandbar kubernetes image load -o agent.tar && kind load image-archive agent.tar`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			i, err := agentimage.Build(a.podPrograms)
+			i, err := a.podImage(cmd)
 			if err != nil {
 				return cli.Fail(cli.ExitFailure, err)
 			}
@@ -102,13 +128,14 @@ minikube and Docker read the archive.`,
 			if name == "" && cli.OnTerminal(a.stdout) {
 				return usagef(cmd, "the archive is not written to a terminal; give --output FILE, or pipe it into the import of a node")
 			}
-			if err := a.writeTo(name, func(w io.Writer) error { return i.WriteArchive(w, thisBuild().Version) }); err != nil {
+			if err := a.writeTo(name, func(w io.Writer) error { return i.WriteArchive(w, "latest") }); err != nil {
 				return cli.Fail(cli.ExitFailure, err)
 			}
 			fmt.Fprintln(a.stderr, i.Name())
 			return nil
 		},
 	}
+	daemonFlag(cmd)
 	cmd.Flags().StringP("output", "o", "", "write the archive to this `file`")
 	return cmd
 }
@@ -157,7 +184,7 @@ without TLS must be listed in the setting images.insecure_registries.`,
 			if err != nil {
 				return err
 			}
-			i, err := agentimage.Build(a.podPrograms)
+			i, err := a.podImage(cmd)
 			if err != nil {
 				return cli.Fail(cli.ExitFailure, err)
 			}
@@ -171,6 +198,7 @@ without TLS must be listed in the setting images.insecure_registries.`,
 			return err
 		},
 	}
+	daemonFlag(cmd)
 	a.settings(cmd)
 	return cmd
 }

@@ -45,6 +45,10 @@ func TestKubernetesImage(t *testing.T) {
 		t.Errorf("%s, %+v, %v", want, report, err)
 	}
 
+	if daemon := works("show", "--daemon"); !strings.HasPrefix(daemon, agentimage.DaemonRepository+"@sha256:") {
+		t.Errorf("the daemon's image is %s", daemon)
+	}
+
 	file := filepath.Join(t.TempDir(), "agent.tar")
 	works("load", "--output", file)
 	if b, err := os.ReadFile(file); err != nil || works("load") != string(b) {

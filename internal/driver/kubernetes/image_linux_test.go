@@ -26,6 +26,23 @@ func podPrograms(t testing.TB) agentimage.Programs {
 	return agentimage.Programs{Agent: read("sandbar-agent"), Porter: read("sandbar-porter")}
 }
 
+// loadImage loads an image into the cluster, as "sandbar kubernetes image load" makes it.
+func loadImage(t *testing.T, c *cluster.Cluster, built *agentimage.Image) {
+	t.Helper()
+	archive := filepath.Join(t.TempDir(), "image.tar")
+	f, err := os.Create(archive)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := built.WriteArchive(f, "latest"); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Load(t.Context(), archive); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // A node finds the image of an imported archive by its digest, as a volume and as a container. With
 // other programs the default is another image, whose error tells the command.
 func TestAgentImage(t *testing.T) {
@@ -36,18 +53,7 @@ func TestAgentImage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	archive := filepath.Join(t.TempDir(), "agent.tar")
-	f, err := os.Create(archive)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	if err := built.WriteArchive(f, "test"); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Load(t.Context(), archive); err != nil {
-		t.Fatal(err)
-	}
+	loadImage(t, c, built)
 	for _, pull := range []string{"missing", "never"} {
 		o := testOptions(c)
 		delete(o, optionAgentImage)

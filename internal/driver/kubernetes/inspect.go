@@ -92,7 +92,7 @@ func (d *Driver) inspectRights(ctx context.Context) driver.Fact {
 	if len(lacks) == 0 {
 		return driver.Fact{Name: name, State: "the account has all that the driver uses"}
 	}
-	return driver.Fact{Name: name, State: "the account may not " + rightsText(lacks), Fix: "grant it the Role of deploy/kubernetes in the namespace " + d.api.namespace}
+	return driver.Fact{Name: name, State: "the account may not " + rightsText(lacks), Fix: rightsFix(d.api.namespace)}
 }
 
 func (d *Driver) inspectNetwork() driver.Fact {

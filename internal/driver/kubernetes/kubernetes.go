@@ -110,6 +110,9 @@ func (d *Driver) open(ctx context.Context) (err error) {
 	if err != nil {
 		return sandbar.Errorf(sandbar.Unsupported, "no system-call filter for this processor: %w", err)
 	}
+	if err := d.api.checkRights(ctx); err != nil {
+		return err
+	}
 	background, stop := context.WithCancel(context.Background())
 	d.stop = stop
 	d.sweeper = sweep.New(d.sweep)

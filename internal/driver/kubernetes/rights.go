@@ -54,6 +54,25 @@ func (a *api) missing(ctx context.Context) ([]Right, error) {
 	return lacks, nil
 }
 
+// checkRights returns Unsupported, with all that is missing, if the account lacks rights. An
+// account that may not ask for its rights is not refused: the requests themselves are.
+func (a *api) checkRights(ctx context.Context) error {
+	lacks, err := a.missing(ctx)
+	if err != nil && sandbar.CodeOf(err) != sandbar.Unsupported {
+		return err
+	}
+	if len(lacks) == 0 {
+		return nil
+	}
+	return &sandbar.Error{Code: sandbar.Unsupported, Field: "rights", Message: "the daemon's account may not " + rightsText(lacks) + " in the namespace " + sandbar.Quote(a.namespace, 70) + " of " + sandbar.Quote(a.host, 200),
+		Fix: rightsFix(a.namespace)}
+}
+
+// rightsFix is the next step for missing rights.
+func rightsFix(namespace string) string {
+	return "grant it the Role of deploy/kubernetes/account.yaml in the namespace " + namespace
+}
+
 // allowed asks the API server whether the daemon's account has a right.
 func (a *api) allowed(ctx context.Context, group, resource, verb string) (bool, error) {
 	review := authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{

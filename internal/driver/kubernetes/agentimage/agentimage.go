@@ -1,9 +1,9 @@
 // Package agentimage builds the image that a pod of the driver kubernetes takes the agent and the
-// porter from, writes it as an archive for nodes, and pushes it to a registry.
+// porter from, and an image of the daemon, and writes them as archives for nodes.
 //
-// The image depends on nothing but the two programs: it has one layer without compression, all
-// times are 0, and its configuration has no name and no version. So every build of one version of
-// Sandbar has the same digest, and the driver's default is a name with this digest.
+// An image depends on nothing but its programs: it has one layer without compression, all times are
+// 0, and its configuration has no name and no version. So every build of one version of Sandbar has
+// the same digest, and the driver's default is a name with this digest.
 package agentimage
 
 import (
@@ -26,9 +26,18 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/agent/porter"
 )
 
-// Repository is the name of the image on nodes that have loaded its archive. No registry has it:
-// a node without the image asks itself and fails.
-const Repository = "localhost/sandbar-agent"
+// Repository and DaemonRepository are the names of the images on nodes that have loaded their
+// archives. No registry has them: a node without the image asks itself and fails.
+const (
+	Repository       = "localhost/sandbar-agent"
+	DaemonRepository = "localhost/sandbar"
+)
+
+// daemon is the name of the daemon's program in its image.
+const daemon = "sandbar"
+
+// User is the user and the group of the daemon's image.
+const User = "65532:65532"
 
 // Programs are the executables of the image.
 type Programs struct {
@@ -45,6 +54,14 @@ type Image struct {
 	Arch string
 	// Size is the size of its layer in bytes.
 	Size int64
+
+	repository string
+}
+
+// file is a program of an image.
+type file struct {
+	name    string
+	content []byte
 }
 
 // Build builds the image. Unsupported: p has not both programs, or they are not for Linux on the
@@ -60,14 +77,26 @@ func Build(p Programs) (*Image, error) {
 	if other, err := architecture(p.Porter); err != nil || other != arch {
 		return nil, errors.Join(err, sandbar.Errorf(sandbar.Unsupported, "the agent is for the processor %s, and the porter is not", arch))
 	}
+	return build(Repository, arch, v1.Config{Entrypoint: []string{"/" + porter.Name}}, file{agent.Name, p.Agent}, file{porter.Name, p.Porter})
+}
+
+// BuildDaemon builds an image of the daemon with nothing but its program, which runs "serve".
+// Unsupported: the program is not for Linux.
+func BuildDaemon(program []byte) (*Image, error) {
+	arch, err := architecture(program)
+	if err != nil {
+		return nil, err
+	}
+	return build(DaemonRepository, arch, v1.Config{Entrypoint: []string{"/" + daemon}, Cmd: []string{"serve"}, User: User}, file{daemon, program})
+}
+
+// build builds an image.
+func build(repository, arch string, settings v1.Config, files ...file) (*Image, error) {
 	var layer bytes.Buffer
 	w := tar.NewWriter(&layer)
-	for _, f := range []struct {
-		name    string
-		content []byte
-	}{{agent.Name, p.Agent}, {porter.Name, p.Porter}} {
+	for _, f := range files {
 		if err := add(w, f.name, 0o755, f.content); err != nil {
-			return nil, err
+			return nil, internal(err)
 		}
 	}
 	if err := w.Close(); err != nil {
@@ -83,7 +112,7 @@ func Build(p Programs) (*Image, error) {
 		return nil, internal(err)
 	}
 	config = config.DeepCopy()
-	config.Architecture, config.OS, config.Config.Entrypoint = arch, "linux", []string{"/" + porter.Name}
+	config.Architecture, config.OS, config.Config = arch, "linux", settings
 	if i, err = mutate.ConfigFile(i, config); err != nil {
 		return nil, internal(err)
 	}
@@ -91,19 +120,19 @@ func Build(p Programs) (*Image, error) {
 	if err != nil {
 		return nil, internal(err)
 	}
-	return &Image{V1: i, Digest: digest.String(), Arch: arch, Size: int64(layer.Len())}, nil
+	return &Image{V1: i, Digest: digest.String(), Arch: arch, Size: int64(layer.Len()), repository: repository}, nil
 }
 
 // Name returns the image's name on nodes that have loaded its archive. It has the digest, so that
 // no other image can have it.
-func (i *Image) Name() string { return Repository + "@" + i.Digest }
+func (i *Image) Name() string { return i.repository + "@" + i.Digest }
 
 // Named reports whether a text has the name of an image of Name.
 func Named(text string) bool { return strings.Contains(text, Repository+"@") }
 
 // internal is the error of a step that cannot fail.
 func internal(err error) error {
-	return sandbar.Errorf(sandbar.Internal, "building the image of the agent: %w", err)
+	return sandbar.Errorf(sandbar.Internal, "building an image: %w", err)
 }
 
 // architecture returns the GOARCH of an executable for Linux.
@@ -140,7 +169,7 @@ const (
 
 // WriteArchive writes the image as an archive that containerd ("ctr images import", "k3s ctr",
 // "kind load image-archive") and Docker ("docker load") read: an OCI layout that is also in the
-// format of "docker save". In it the image has the names of Name, and Repository with a tag.
+// format of "docker save". In it the image has the name of Name, and one with a tag.
 func (i *Image) WriteArchive(to io.Writer, tag string) error {
 	manifest, err := i.V1.RawManifest()
 	if err != nil {
@@ -162,7 +191,7 @@ func (i *Image) WriteArchive(to io.Writer, tag string) error {
 	if err != nil {
 		return internal(err)
 	}
-	tagged := Repository + ":" + Tag(tag)
+	tagged := i.repository + ":" + Tag(tag)
 	descriptor := v1.Descriptor{MediaType: types.OCIManifestSchema1, Size: int64(len(manifest)), Digest: digest, Platform: &v1.Platform{OS: "linux", Architecture: i.Arch}}
 	index := v1.IndexManifest{SchemaVersion: 2, MediaType: types.OCIImageIndex}
 	for _, names := range []map[string]string{{annotationName: i.Name()}, {annotationName: tagged, annotationTag: Tag(tag)}} {
@@ -189,10 +218,7 @@ func (i *Image) WriteArchive(to io.Writer, tag string) error {
 		return internal(err)
 	}
 	w := tar.NewWriter(to)
-	for _, f := range []struct {
-		name    string
-		content []byte
-	}{
+	for _, f := range []file{
 		{"oci-layout", []byte(layoutVersion)}, {"index.json", listed}, {"manifest.json", docker},
 		{blob(digest), manifest}, {blob(m.Config.Digest), config}, {blob(m.Layers[0].Digest), content},
 	} {

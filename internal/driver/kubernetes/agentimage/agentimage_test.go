@@ -59,6 +59,21 @@ func TestDigest(t *testing.T) {
 	}
 }
 
+// The daemon's image runs it as an ordinary user.
+func TestDaemon(t *testing.T) {
+	i, err := BuildDaemon(program(arm64, "sandbar"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := i.V1.ConfigFile()
+	if err != nil || c.Architecture != "arm64" || c.Config.User != "65532:65532" || c.Config.Entrypoint[0] != "/sandbar" || i.Name() != "localhost/sandbar@"+i.Digest || Named(i.Name()) {
+		t.Errorf("%s: %+v, %v", i.Name(), c, err)
+	}
+	if _, err := BuildDaemon([]byte("MZ")); sandbar.CodeOf(err) != sandbar.Unsupported {
+		t.Error(err)
+	}
+}
+
 func TestBuildErrors(t *testing.T) {
 	good := program(amd64, "")
 	for name, p := range map[string]Programs{
@@ -130,10 +145,7 @@ func TestArchive(t *testing.T) {
 		t.Errorf("names %v", names)
 	}
 	layer := tar.NewReader(bytes.NewReader(files["blobs/sha256/"+config.RootFS.DiffIDs[0].Hex]))
-	for _, want := range []struct {
-		name    string
-		content []byte
-	}{{"sandbar-agent", p.Agent}, {"sandbar-porter", p.Porter}} {
+	for _, want := range []file{{"sandbar-agent", p.Agent}, {"sandbar-porter", p.Porter}} {
 		h, err := layer.Next()
 		if err != nil {
 			t.Fatal(err)
