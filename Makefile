@@ -26,7 +26,7 @@ HOST        = env -u GOOS -u GOARCH
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
 
-build: ## build bin/sandbar, with embedded agent and WebAssembly modules, and bin/sandbar-agent (WASM=0: without the modules)
+build: ## build bin/sandbar, with embedded agent and WebAssembly modules, bin/sandbar-agent and bin/sandbar-porter (WASM=0: without the modules)
 	@sh scripts/build.sh $(VERSION)
 
 # The first build takes minutes, so the demonstration runs as soon as its parts are built.
@@ -98,7 +98,7 @@ tools: ## fetch the tools of the tests that this machine lacks
 	@sh scripts/tools.sh test
 
 clean: ## remove all built and fetched files
-	rm -rf bin .cache internal/agent/embedded/sandbar-agent internal/agent/embedded/.sandbar-agent.* internal/wasm/artefact/*.wasm* internal/wasm/artefact/libv86.js* internal/wasm/artefact/*bios.bin* internal/wasm/artefact/sandbar-guest
+	rm -rf bin .cache internal/agent/embedded/sandbar-agent internal/agent/embedded/.sandbar-agent.* internal/agent/porter/embedded/sandbar-porter internal/agent/porter/embedded/.sandbar-porter.* internal/wasm/artefact/*.wasm* internal/wasm/artefact/libv86.js* internal/wasm/artefact/*bios.bin* internal/wasm/artefact/sandbar-guest
 
 vet:
 	go vet ./...

@@ -261,7 +261,10 @@ type Factory struct {
 	// Alternatives are the values of an option that "sandbar doctor" tries on the host. Default:
 	// none.
 	Alternatives Alternatives
-	New          func(Host) (Driver, error)
+	// OnlyNamed: New creates objects outside of this host, so "sandbar doctor" opens the driver only
+	// if the user names it.
+	OnlyNamed bool
+	New       func(Host) (Driver, error)
 }
 
 // Alternatives are the values of an option that names programs of the host, such as container

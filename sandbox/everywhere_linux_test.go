@@ -273,6 +273,7 @@ func TestNeverElsewhere(t *testing.T) {
 	}{
 		"unknown":    {[]string{"SANDBOX_TYPE=bwrap"}, sandbar.Invalid, "bwrap"},
 		"e2b":        {[]string{"SANDBOX_TYPE=e2b"}, sandbar.Unsupported, "set E2B_API_KEY"},
+		"no cluster": {[]string{"SANDBOX_TYPE=kubernetes", "SANDBAR_DRIVERS={kubernetes: {agent_image: i, kubeconfig: /none/kubeconfig}}"}, sandbar.Unsupported, "/none/kubeconfig"},
 		"two names":  {[]string{"SANDBOX_TYPE=local", "SANDBAR_DRIVER=native"}, sandbar.Invalid, "both set"},
 		"no runsc":   {[]string{"SANDBOX_TYPE=gvisor", "SANDBAR_DRIVERS={gvisor: {runtime: /none/runsc}}"}, sandbar.Unsupported, asRoot("not on this host")},
 		"not gvisor": {[]string{"SANDBOX_TYPE=gvisor", "SANDBAR_DRIVERS={gvisor: {runtime: /bin/true}}"}, sandbar.Unsupported, asRoot("is not supported by this driver")},

@@ -79,7 +79,7 @@ func Drivers(a Agent) ([]driver.Factory, error) {
 		return nil, &sandbar.Error{Code: sandbar.Invalid, Field: "Options.Agent", Message: "there is no agent",
 			Fix: "call sandbox.Self first in main, and pass on what it returns"}
 	}
-	return all.Factories(a.program), nil
+	return all.Factories(a.program, nil), nil
 }
 
 // Open makes the drivers and the engine of the settings. Errors: Invalid for wrong settings and for

@@ -25,13 +25,12 @@ step() {
 	printf 'build: %4d s  %s\n' $(($(date +%s) - began)) "$name" >&2
 }
 
-# agent builds the agent and copies it to where the command embeds it. It copies only a changed
-# file, and atomically: a concurrent build sees the old file or the new one.
-agent() {
-	go build -trimpath -buildvcs=false -ldflags "-s -w" -o bin/sandbar-agent ./cmd/sandbar-agent || return
-	cmp -s bin/sandbar-agent internal/agent/embedded/sandbar-agent && return
-	cp bin/sandbar-agent "internal/agent/embedded/.sandbar-agent.$$" &&
-		mv "internal/agent/embedded/.sandbar-agent.$$" internal/agent/embedded/sandbar-agent
+# embed NAME DIRECTORY builds the command NAME and copies it to where sandbar embeds it. It copies
+# only a changed file, and atomically: a concurrent build sees the old file or the new one.
+embed() {
+	go build -trimpath -buildvcs=false -ldflags "-s -w" -o "bin/$1" "./cmd/$1" || return
+	cmp -s "bin/$1" "$2/$1" && return
+	cp "bin/$1" "$2/.$1.$$" && mv "$2/.$1.$$" "$2/$1"
 }
 
 # sandbar TAGS FILE
@@ -40,15 +39,17 @@ sandbar() {
 }
 
 mkdir -p bin
-step "the agent, bin/sandbar-agent" agent
+step "the agent, bin/sandbar-agent" embed sandbar-agent internal/agent/embedded
 if [ -n "$demo" ]; then
 	mkdir -p .cache/bin
 	step "one program and the driver native" go build -trimpath -tags embedagent -o .cache/bin/first ./internal/test/demo/first
 	.cache/bin/first
+	step "the porter of pods, bin/sandbar-porter" embed sandbar-porter internal/agent/porter/embedded
 	step "the command without modules" sandbar embedagent .cache/bin/sandbar-demo
 	step "the demonstration" go build -trimpath -o .cache/bin/demo ./internal/test/demo
 	.cache/bin/demo -sandbar .cache/bin/sandbar-demo
 fi
+[ -n "$demo" ] || step "the porter of pods, bin/sandbar-porter" embed sandbar-porter internal/agent/porter/embedded
 if [ "${WASM:-1}" = 0 ]; then
 	step "the command, bin/sandbar" sandbar embedagent bin/sandbar
 	say "WASM=0: bin/sandbar has neither the driver wasm nor the modes simple and v86"

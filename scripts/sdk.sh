@@ -30,9 +30,14 @@ build_command() {
 		cp "$SDK_COMMANDS/$1" "$2"
 		return
 	fi
-	# The agent that the command embeds is of the same processor.
-	echo '{"Replace":{"'"$root"'/internal/agent/embedded/sandbar-agent":"'"$tmp/agent-$1"'"}}' >"$tmp/overlay-$1.json"
-	CGO_ENABLED=0 GOOS=linux GOARCH=$1 go build -trimpath -buildvcs=false -ldflags "-s -w" -o "$tmp/agent-$1" ./cmd/sandbar-agent
+	# The agent and the porter that the command embeds are of the same processor.
+	cat >"$tmp/overlay-$1.json" <<-END
+		{"Replace": {"$root/internal/agent/embedded/sandbar-agent": "$tmp/agent-$1",
+		  "$root/internal/agent/porter/embedded/sandbar-porter": "$tmp/porter-$1"}}
+	END
+	for program in agent porter; do
+		CGO_ENABLED=0 GOOS=linux GOARCH=$1 go build -trimpath -buildvcs=false -ldflags "-s -w" -o "$tmp/$program-$1" "./cmd/sandbar-$program"
+	done
 	CGO_ENABLED=0 GOOS=linux GOARCH=$1 go build -trimpath -buildvcs=false -overlay "$tmp/overlay-$1.json" -tags embedagent,embedwasm,embedv86 \
 		-ldflags "-X main.version=$version" -o "$2" ./cmd/sandbar
 }

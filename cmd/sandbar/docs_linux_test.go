@@ -18,7 +18,7 @@ var update = flag.Bool("update", false, "write docs/configuration.md")
 // Linux, where all drivers are.
 func TestConfigurationDocument(t *testing.T) {
 	const path = "../../docs/configuration.md"
-	want := config.Markdown(platform.Settings(all.Factories(nil)))
+	want := config.Markdown(platform.Settings(all.Factories(nil, nil)))
 	if *update {
 		if err := os.WriteFile(path, []byte(want), 0o644); err != nil {
 			t.Fatal(err)

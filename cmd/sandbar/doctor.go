@@ -40,6 +40,10 @@ tested with each. For the driver vm the report names the monitor, the kernel, an
 whether machines run on KVM or are emulated, and why. --measure also prepares what is
 missing, boots a machine and creates a sandbox, and prints the durations.
 
+The driver kubernetes is examined only if --driver names it, because it creates pods in
+the cluster. The report names the rights that the account lacks, whether the cluster's
+network obeys NetworkPolicy objects, and what enforces each limit.
+
 Exit code: 0 if the driver ran a program, else 1.`,
 		Example: "  sandbar doctor\n  sandbar doctor --json\n  sandbar doctor --driver local",
 		Args:    noArgs,
@@ -144,6 +148,9 @@ func printDrivers(w io.Writer, r doctor.Report) {
 		}
 		if !d.Available {
 			state = "does not work: " + d.Problem
+		}
+		if d.Unexamined {
+			state = d.Problem
 		}
 		fmt.Fprintf(w, "%s %s\t%s\n", mark, d.Name, state)
 		fix(w, d.Fix)

@@ -107,12 +107,7 @@ share them read-only.`,
   sandbar run my-image -- sh -c 'id; ls /'
   sandbar images list`,
 		Args: cobra.ArbitraryArgs,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return usagef(cmd, "unknown command %s%s", cli.Quote("images "+args[0]), suggestion(args[0], commandNames(cmd)))
-			}
-			return cmd.Help()
-		},
+		RunE: a.group("images"),
 	}
 	cmd.AddCommand(a.imagesListCommand(), a.imagesPullCommand(), a.imagesImportCommand(), a.imagesRemoveCommand(), a.imagesCollectCommand())
 	return cmd

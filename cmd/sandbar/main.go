@@ -15,8 +15,10 @@ import (
 
 	"github.com/sandbar-dev/sandbar/driver"
 	"github.com/sandbar-dev/sandbar/internal/agent/embedded"
+	porter "github.com/sandbar-dev/sandbar/internal/agent/porter/embedded"
 	"github.com/sandbar-dev/sandbar/internal/cli"
 	"github.com/sandbar-dev/sandbar/internal/driver/all"
+	"github.com/sandbar-dev/sandbar/internal/driver/kubernetes/agentimage"
 	"github.com/sandbar-dev/sandbar/internal/process/pid1"
 	"github.com/sandbar-dev/sandbar/internal/process/sigreset"
 )
@@ -28,7 +30,7 @@ func main() {
 	all.Main()
 	pid1.Main()
 	limitCoreDumps()
-	a := newApp(embedded.Binary())
+	a := newApp(embedded.Binary(), porter.Binary())
 	root := a.rootCommand
 	if invokedAsStdio(os.Args[0]) {
 		root = a.stdioRoot
@@ -36,13 +38,14 @@ func main() {
 	os.Exit(a.execute(root(), os.Args[1:]))
 }
 
-// newApp returns the app of this process. agentProgram is the agent's binary for
-// all.Factories, or nil.
-func newApp(agentProgram []byte) *app {
+// newApp returns the app of this process. agentProgram and porterProgram are the programs
+// for all.Factories, or nil.
+func newApp(agentProgram, porterProgram []byte) *app {
 	return &app{
 		stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr,
 		environ: os.Environ(), ignoredSignals: sigreset.Reset(),
-		factories: all.Factories(agentProgram),
+		factories:   all.Factories(agentProgram, porterProgram),
+		podPrograms: agentimage.Programs{Agent: agentProgram, Porter: porterProgram},
 	}
 }
 
@@ -54,6 +57,7 @@ type app struct {
 	environ        []string
 	ignoredSignals []os.Signal // ignored when this process started (nohup(1)); they stay ignored
 	factories      []driver.Factory
+	podPrograms    agentimage.Programs // of the image of the driver kubernetes
 }
 
 // main runs the command line and returns the exit code.
@@ -89,7 +93,7 @@ one program without a daemon.`,
 	a.configureRoot(root)
 	root.AddCommand(a.serveCommand(), a.executorCommand(), a.stdioCommand(), a.mcpCommand(), a.workerCommand(), a.iiiCommand(), a.runCommand(), a.evalCommand(), a.toolCommand(),
 		a.createCommand(), a.execCommand(), a.replCommand(), a.listCommand(), a.stopCommand(), a.pauseCommand(), a.resumeCommand(), a.forkCommand(), a.uploadCommand(), a.downloadCommand(), a.watchCommand(), a.statsCommand(), a.renewCommand(), a.eventsCommand(), a.previewCommand(), a.psCommand(), a.logsCommand(), a.killCommand(), a.portCommand(),
-		a.doctorCommand(), a.escapeCommand(), a.gcCommand(), a.imagesCommand(), a.vmCommand(), a.prepareCommand(), a.tokenCommand(), a.versionCommand(), a.completionCommand())
+		a.doctorCommand(), a.escapeCommand(), a.gcCommand(), a.imagesCommand(), a.vmCommand(), a.kubernetesCommand(), a.prepareCommand(), a.tokenCommand(), a.versionCommand(), a.completionCommand())
 	root.SetHelpCommand(a.helpCommand())
 	return root
 }

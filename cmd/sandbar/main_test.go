@@ -12,6 +12,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/sandbar-dev/sandbar/internal/driver/all"
+	"github.com/sandbar-dev/sandbar/internal/driver/kubernetes/agentimage"
 	"github.com/sandbar-dev/sandbar/internal/image"
 	"github.com/sandbar-dev/sandbar/internal/linux/egress/netstack"
 	"github.com/sandbar-dev/sandbar/internal/test/testenv"
@@ -32,7 +33,7 @@ func TestMain(m *testing.M) {
 		if err != nil {
 			panic(err) // an error of the test
 		}
-		os.Exit(newApp(program).main(os.Args[1:]))
+		os.Exit(newApp(program, nil).main(os.Args[1:]))
 	}})
 }
 
@@ -110,9 +111,10 @@ func TestLocalCommandLine(t *testing.T) {
 
 // invocation is one run of the command line inside the test's own process.
 type invocation struct {
-	args    []string
-	environ []string
-	stdin   string
+	args     []string
+	environ  []string
+	stdin    string
+	programs agentimage.Programs
 }
 
 // run returns the exit code and the output.
@@ -132,7 +134,7 @@ func (i invocation) run(t *testing.T) (code int, stdout, stderr string) {
 	}
 	defer in.Close()
 	var out, errs bytes.Buffer
-	a := &app{stdin: in, stdout: &out, stderr: &errs, factories: all.Factories(nil),
+	a := &app{stdin: in, stdout: &out, stderr: &errs, factories: all.Factories(nil, nil), podPrograms: i.programs,
 		environ: append([]string{"HOME=" + dir, "SANDBAR_CONFIG=" + config, "SANDBAR_RUNTIME_DIR=" + filepath.Join(dir, "run"),
 			"SANDBAR_STATE_DIR=" + filepath.Join(dir, "state")}, i.environ...)}
 	code = a.main(i.args)

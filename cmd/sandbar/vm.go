@@ -23,12 +23,7 @@ func (a *app) vmCommand() *cobra.Command {
 		Short: "Prepare virtual machines",
 		Long:  "Prepare what the virtual machines of the driver vm boot: a Linux kernel and root file systems.",
 		Args:  cobra.ArbitraryArgs,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return usagef(cmd, "unknown command %s%s", cli.Quote("vm "+args[0]), suggestion(args[0], commandNames(cmd)))
-			}
-			return cmd.Help()
-		},
+		RunE:  a.group("vm"),
 	}
 	cmd.AddCommand(a.vmSetupCommand())
 	return cmd

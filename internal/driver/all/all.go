@@ -6,14 +6,16 @@ import (
 	"github.com/sandbar-dev/sandbar/driver"
 	"github.com/sandbar-dev/sandbar/internal/driver/docker"
 	"github.com/sandbar-dev/sandbar/internal/driver/e2b"
+	"github.com/sandbar-dev/sandbar/internal/driver/kubernetes"
+	"github.com/sandbar-dev/sandbar/internal/driver/kubernetes/agentimage"
 	"github.com/sandbar-dev/sandbar/internal/driver/local"
 	"github.com/sandbar-dev/sandbar/internal/driver/v86"
 )
 
 // Factories returns all drivers of this build: first those of Isolating, then those that need an
-// image, an engine, a runtime, an emulator or a service of the operator (v86, docker, e2b, oci,
-// gvisor, vm), and last local, which has no boundary and is for trusted code only. agent is as for
-// Isolating.
-func Factories(agent []byte) []driver.Factory {
-	return append(append(append(Isolating(agent), v86.Factory(), docker.Factory(agent), e2b.Factory(agent)), onLinux(agent)...), local.Factory())
+// image, an engine, a runtime, an emulator, a service or a cluster of the operator (v86, docker,
+// e2b, kubernetes, oci, gvisor, vm), and last local, which has no boundary and is for trusted code
+// only. agent is as for Isolating; porter is the porter's program, nil for none.
+func Factories(agent, porter []byte) []driver.Factory {
+	return append(append(append(Isolating(agent), v86.Factory(), docker.Factory(agent), e2b.Factory(agent), kubernetes.Factory(agentimage.Programs{Agent: agent, Porter: porter})), onLinux(agent)...), local.Factory())
 }

@@ -8,11 +8,11 @@ import (
 )
 
 func TestFactories(t *testing.T) {
-	want := []string{"wasm", "v86", "docker", "e2b", "local"}
+	want := []string{"wasm", "v86", "docker", "e2b", "kubernetes", "local"}
 	if runtime.GOOS == "linux" {
-		want = []string{"native", "wasm", "v86", "docker", "e2b", "oci", "gvisor", "vm", "local"}
+		want = []string{"native", "wasm", "v86", "docker", "e2b", "kubernetes", "oci", "gvisor", "vm", "local"}
 	}
-	got := all.Factories(nil)
+	got := all.Factories(nil, nil)
 	if len(got) != len(want) {
 		t.Fatalf("%d drivers, want %v", len(got), want)
 	}

@@ -65,7 +65,7 @@ func podFailure(p *corev1.Pod) error {
 			switch w.Reason {
 			case "ErrImageNeverPull", "ImagePullBackOff", "ErrImagePull", "InvalidImageName":
 				return &sandbar.Error{Code: sandbar.NotFound, Field: "image", Message: "the cluster cannot get the image " + sandbar.Quote(c.Image, 100) + " (" + w.Reason + "): " + sandbar.Quote(w.Message, maxServerText),
-					Fix: "check the image's name, and that the nodes can pull it"}
+					Fix: imageFix(c.Image + " " + w.Message)}
 			case "CreateContainerError", "CreateContainerConfigError", "RunContainerError":
 				return &sandbar.Error{Code: sandbar.Unsupported, Message: "a node cannot start a container (" + w.Reason + "): " + sandbar.Quote(w.Message, maxServerText)}
 			}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/driver"
+	"github.com/sandbar-dev/sandbar/internal/driver/kubernetes/agentimage"
 	"github.com/sandbar-dev/sandbar/internal/driver/sweep"
 	"github.com/sandbar-dev/sandbar/internal/linux/policy"
 )
@@ -19,13 +20,22 @@ import (
 // Name is the driver's name in configuration and in Caps.
 const Name = "kubernetes"
 
-// Factory returns the driver's factory.
-func Factory() driver.Factory {
+// Factory returns the driver's factory. programs are those of the image that is the default of the
+// option agent_image.
+func Factory(programs agentimage.Programs) driver.Factory {
 	return driver.Factory{
 		Name:    Name,
 		Summary: "pods of a Kubernetes cluster",
 		Options: optionHelp(),
-		New:     func(h driver.Host) (driver.Driver, error) { return New(h) },
+		// New makes two pods and takes seconds, in a cluster that may not be meant for Sandbar.
+		OnlyNamed: true,
+		New: func(h driver.Host) (driver.Driver, error) {
+			h, err := withAgentImage(h, programs)
+			if err != nil {
+				return nil, err
+			}
+			return New(h)
+		},
 	}
 }
 
@@ -99,6 +109,9 @@ func (d *Driver) open(ctx context.Context) (err error) {
 	}
 	if err != nil {
 		return sandbar.Errorf(sandbar.Unsupported, "no system-call filter for this processor: %w", err)
+	}
+	if err := d.api.checkRights(ctx); err != nil {
+		return err
 	}
 	background, stop := context.WithCancel(context.Background())
 	d.stop = stop

@@ -71,6 +71,8 @@ type Driver struct {
 	// Alternatives are the driver's variants, such as the runtimes of oci; empty for a driver
 	// without variants.
 	Alternatives []Alternative `json:"alternatives"`
+	// Unexamined: the driver was not opened, because it is not the chosen one (Factory.OnlyNamed).
+	Unexamined bool `json:"unexamined,omitempty"`
 }
 
 // Alternative is the state of a driver with one value of an option.
@@ -141,6 +143,11 @@ func Examine(ctx context.Context, in Input) Report {
 	}
 	var chosen driver.Driver
 	for _, f := range in.Factories {
+		if f.OnlyNamed && f.Name != in.Chosen {
+			r.Drivers = append(r.Drivers, Driver{Name: f.Name, Summary: f.Summary, Options: f.Options, Unexamined: true, Facts: []driver.Fact{}, Alternatives: []Alternative{},
+				Finding: Finding{Problem: "not examined, because that would create objects outside of this host", Fix: "sandbar doctor --driver " + f.Name, Notes: []string{}}})
+			continue
+		}
 		d, err := f.New(in.Host(f.Name))
 		found := Driver{Name: f.Name, Summary: f.Summary, Options: f.Options, Finding: describe(d, err), Facts: []driver.Fact{}, Alternatives: alternatives(f, in.Host)}
 		if err == nil {
@@ -225,7 +232,7 @@ func split(err error) (problem, fix string) {
 
 func noDriver(asked string, drivers []Driver) Trial {
 	for _, d := range drivers {
-		if d.Name == asked || asked == "" && d.Problem != "" {
+		if d.Name == asked || asked == "" && d.Problem != "" && !d.Unexamined {
 			return Trial{Problem: "driver " + d.Name + " does not work here: " + d.Problem, Fix: d.Fix}
 		}
 	}

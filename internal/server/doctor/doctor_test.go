@@ -186,6 +186,20 @@ func TestDriverThatIsMissing(t *testing.T) {
 	}
 }
 
+// A driver that creates objects outside of the host is opened only if it is named.
+func TestOnlyNamed(t *testing.T) {
+	far := &fake{run: pythonOnly, caps: driver.Caps{Boundary: driver.BoundaryContainer}}
+	f := factory("far", far, nil)
+	f.OnlyNamed = true
+	r := examine(t, "", f)
+	if d := r.Drivers[0]; r.OK || far.closed != 0 || d.Available || !d.Unexamined || d.Fix != "sandbar doctor --driver far" || !strings.Contains(r.Sandbox.Problem, "no driver") {
+		t.Errorf("%+v; closed %d times", r, far.closed)
+	}
+	if r := examine(t, "far", f); !r.OK || r.Driver != "far" || r.Drivers[0].Unexamined || far.closed != 1 {
+		t.Errorf("named: %+v; closed %d times", r, far.closed)
+	}
+}
+
 func TestNoDriverIsolates(t *testing.T) {
 	weak := &fake{run: pythonOnly, caps: driver.Caps{Boundary: driver.BoundaryNone}}
 	if r := examine(t, "", factory("weak", weak, nil)); r.OK || !strings.Contains(r.Sandbox.Problem, "no driver of this build isolates") {

@@ -73,7 +73,7 @@ func load(t *testing.T) *tree {
 }
 
 // made are the files and directories of Git and make.
-var made = map[string]bool{".git": true, ".cache": true, "bin": true, "internal/agent/embedded/sandbar-agent": true}
+var made = map[string]bool{".git": true, ".cache": true, "bin": true, "internal/agent/embedded/sandbar-agent": true, "internal/agent/porter/embedded/sandbar-porter": true}
 
 func readTree() (*tree, error) {
 	root, err := testenv.ModuleRoot()

@@ -28,17 +28,18 @@ echo "built $(basename "$out")" >>"$LOG"
 // and the demonstration before it prepares the WebAssembly modules.
 func TestBuildScript(t *testing.T) {
 	testenv.Need(t, testenv.Linux)
-	const agent, modules, command = "the agent, bin/sandbar-agent", "the WebAssembly modules and the PC emulator", "the command, bin/sandbar"
-	demo := []string{"one program and the driver native", "the command without modules", "the demonstration"}
+	const agent, porter = "the agent, bin/sandbar-agent", "the porter of pods, bin/sandbar-porter"
+	const modules, command = "the WebAssembly modules and the PC emulator", "the command, bin/sandbar"
+	demo := []string{"one program and the driver native", porter, "the command without modules", "the demonstration"}
 	for name, c := range map[string]struct {
 		demo, env  string
 		steps      []string // with a duration
 		did, fails string
 	}{
-		"build":   {"", "", []string{agent, modules, command}, "built sandbar-agent|modules|built sandbar", ""},
-		"demo":    {"demo", "", append(append([]string{agent}, demo...), modules, command), "built sandbar-agent|built first|ran first|built sandbar-demo|built demo|ran demo|modules|built sandbar", ""},
-		"WASM=0":  {"", "WASM=0", []string{agent, command}, "built sandbar-agent|built sandbar", ""},
-		"a fault": {"", "FAILS=./cmd/sandbar", []string{agent, modules}, "built sandbar-agent|modules", command},
+		"build":   {"", "", []string{agent, porter, modules, command}, "built sandbar-agent|built sandbar-porter|modules|built sandbar", ""},
+		"demo":    {"demo", "", append(append([]string{agent}, demo...), modules, command), "built sandbar-agent|built first|ran first|built sandbar-porter|built sandbar-demo|built demo|ran demo|modules|built sandbar", ""},
+		"WASM=0":  {"", "WASM=0", []string{agent, porter, command}, "built sandbar-agent|built sandbar-porter|built sandbar", ""},
+		"a fault": {"", "FAILS=./cmd/sandbar", []string{agent, porter, modules}, "built sandbar-agent|built sandbar-porter|modules", command},
 	} {
 		t.Run(name, func(t *testing.T) {
 			script, err := os.ReadFile("../../../scripts/build.sh")
@@ -48,7 +49,7 @@ func TestBuildScript(t *testing.T) {
 			dir := t.TempDir()
 			log := filepath.Join(dir, "log")
 			for file, text := range map[string]string{"scripts/build.sh": string(script), "scripts/wasm.sh": "echo modules >>\"$LOG\"\n", "tools/go": goTool,
-				"internal/agent/embedded/doc.go": "", "log": ""} {
+				"internal/agent/embedded/doc.go": "", "internal/agent/porter/embedded/doc.go": "", "log": ""} {
 				if err := os.MkdirAll(filepath.Join(dir, filepath.Dir(file)), 0o755); err != nil {
 					t.Fatal(err)
 				}

@@ -45,6 +45,7 @@ var pages = []page{
 	{"docs/go.md", nil},
 	{"docs/iii-errors.md", nil},
 	{"docs/iii.md", []testenv.Requirement{testenv.NpmIII, testenv.PyIII}},
+	{"docs/kubernetes.md", nil},
 	{"docs/mcp.md", []testenv.Requirement{testenv.Python, testenv.PyMCP}},
 	{"docs/packages.md", nil},
 	{"docs/peers.md", nil},

@@ -107,6 +107,7 @@ func TestEvalNowhere(t *testing.T) {
 		"no gVisor":  {[]string{"SANDBOX_TYPE=gvisor", "SANDBAR_DRIVERS={gvisor: {runtime: /none/runsc}}"}, 125, gvisor},
 		"no runtime": {[]string{"SANDBOX_TYPE=oci", "SANDBAR_DRIVERS={oci: {runtime: /none/runc}}"}, 125, oci},
 		"e2b":        {[]string{"SANDBOX_TYPE=e2b", "E2B_API_KEY="}, 125, "set E2B_API_KEY"},
+		"no cluster": {[]string{"SANDBOX_TYPE=kubernetes", "KUBECONFIG=/none/kubeconfig", "SANDBAR_DRIVERS={kubernetes: {agent_image: i}}"}, 125, "KUBECONFIG"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ran := filepath.Join(t.TempDir(), "ran")
