@@ -30,7 +30,7 @@ const (
 )
 
 func TestMain(m *testing.M) {
-	code := cluster.Main(m, 1, load)
+	code := cluster.Main(m, 2, load)
 	if code == 0 {
 		if err := goleak.Find(); err != nil {
 			fmt.Fprintln(os.Stderr, err)
