@@ -12,8 +12,8 @@
 // volume of both containers would do, but not with gVisor, whose containers do not share sockets of
 // volumes.
 //
-// The first line that the daemon reads has the pod's UID: another pod may have got the pod's
-// address.
+// The first line that the daemon reads has the pod's UID, since another pod may have got the pod's
+// address, and the release of the kernel.
 package porter
 
 // Name is the program's name.
@@ -57,9 +57,9 @@ const (
 // ExitReached is the exit code of ModeProbe if an address could be reached.
 const ExitReached = 10
 
-// Greeting is the line that a porter sends before the agent's frames, without the pod's UID and the
-// line's end.
+// Greeting is the line that a porter sends before the agent's frames, without its two last words,
+// the pod's UID and the release of the kernel (uname(2)), and without the line's end.
 const Greeting = "sandbar-porter 1 "
 
-// MaxGreeting is more than the length of a greeting.
-const MaxGreeting = 128
+// MaxGreeting is more than the length of a greeting, in bytes.
+const MaxGreeting = 160

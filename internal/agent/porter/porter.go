@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 )
@@ -92,11 +93,21 @@ func serve(ctx context.Context, daemons, agents net.Listener, p place) error {
 	}
 	defer daemon.Close()
 	daemons.Close()
-	if _, err := io.WriteString(daemon, Greeting+p.uid+"\n"); err != nil {
+	if _, err := io.WriteString(daemon, Greeting+p.uid+" "+release()+"\n"); err != nil {
 		return err
 	}
 	splice(agent, daemon)
 	return nil
+}
+
+// release returns the release of the kernel.
+func release() string {
+	b, err := os.ReadFile("/proc/sys/kernel/osrelease")
+	word, _, _ := strings.Cut(strings.TrimSpace(string(b)), " ")
+	if err != nil || word == "" {
+		return "unknown"
+	}
+	return word[:min(len(word), 64)]
 }
 
 // config returns the configuration of TLS: only the daemon's certificate is accepted.

@@ -114,7 +114,7 @@ func TestServe(t *testing.T) {
 			}
 			defer conn.Close()
 			r := bufio.NewReader(conn)
-			if line, err := r.ReadString('\n'); line != Greeting+"the-uid\n" {
+			if line, err := r.ReadString('\n'); line != Greeting+"the-uid "+release()+"\n" {
 				t.Fatalf("greeting %q, %v", line, err)
 			}
 			for _, way := range []struct {

@@ -55,8 +55,8 @@ func newGateways(t *testing.T, c *cluster.Cluster, n int) *gateways {
 	return g
 }
 
-// start starts a daemon.
-func (g *gateways) start(i int) {
+// start starts a daemon, with further variables.
+func (g *gateways) start(i int, env ...string) {
 	g.t.Helper()
 	dir := g.t.TempDir()
 	logs, err := os.Create(filepath.Join(dir, "log"))
@@ -68,6 +68,7 @@ func (g *gateways) start(i int) {
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "SANDBAR_CONFIG=/dev/null", "SANDBAR_TOKEN=t0ken", "SANDBAR_DRIVER=" + Name, "SANDBAR_DRIVERS=" + g.options,
 		"SANDBAR_PEERS_ADDRESSES=" + strings.Join(g.urls, ","), "SANDBAR_ALLOW_DEGRADED=true", "SANDBAR_TEMPLATES=off",
 		"SANDBAR_RUNTIME_DIR=" + filepath.Join(dir, "run"), "SANDBAR_STATE_DIR=" + filepath.Join(dir, "state")}
+	cmd.Env = append(cmd.Env, env...)
 	cmd.Stdout, cmd.Stderr = logs, logs
 	if err := cmd.Start(); err != nil {
 		g.t.Fatal(err)
@@ -198,6 +199,64 @@ func foreign(ctx context.Context, a *api, daemons int) (left []string) {
 		}
 	}
 	return left
+}
+
+// A sandbox is a pod that was ready before the request, with its connection open. Used ones are
+// replaced.
+func TestReadyPods(t *testing.T) {
+	c := need(t)
+	a, err := openAPI(options{kubeconfig: c.Kubeconfig()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.close()
+	g := newGateways(t, c, 1)
+	const ready = 4
+	g.start(0, "SANDBAR_TEMPLATES=[{min: "+strconv.Itoa(ready)+", max: "+strconv.Itoa(ready)+"}]")
+	await := func() (ids []string) {
+		t.Helper()
+		for end := time.Now().Add(2 * time.Minute); ; time.Sleep(50 * time.Millisecond) {
+			var list corev1.PodList
+			if err := a.list(t.Context(), pods, labelSandbox, &list); err != nil {
+				t.Fatal(err)
+			}
+			ids = nil
+			for _, p := range list.Items {
+				if len(p.Status.ContainerStatuses) == 2 && p.Status.ContainerStatuses[0].Ready && p.Status.ContainerStatuses[1].Ready && p.DeletionTimestamp == nil {
+					ids = append(ids, p.Labels[labelSandbox])
+				}
+			}
+			if len(ids) == ready {
+				return ids
+			}
+			if time.Now().After(end) {
+				t.Fatalf("%d pods are ready, want %d", len(ids), ready)
+			}
+		}
+	}
+	for range 3 {
+		before := await()
+		began := time.Now()
+		var box struct{ ID string }
+		if _, err := g.ask(0, "POST", "/v1/sandboxes", map[string]any{}, &box); err != nil {
+			t.Fatal(err)
+		}
+		made := time.Now()
+		var ran struct{ Stdout string }
+		if _, err := g.ask(0, "POST", "/v1/sandboxes/"+box.ID+"/executor/run", map[string]any{"cmd": "echo up"}, &ran); err != nil || ran.Stdout != "up\n" {
+			t.Errorf("%+v, %v", ran, err)
+		}
+		t.Logf("a sandbox after %v, its first program after %v", made.Sub(began), time.Since(began))
+		if !slices.Contains(before, box.ID) {
+			t.Errorf("the pod of %s was not among those that were ready: %v", box.ID, before)
+		}
+		if _, err := g.ask(0, "DELETE", "/v1/sandboxes/"+box.ID, nil, nil); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := g.end(0, syscall.SIGTERM); err != nil {
+		t.Error(err)
+	}
 }
 
 // Three daemons with sandboxes in one cluster answer as one while they are killed one after the
