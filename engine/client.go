@@ -39,6 +39,23 @@ func Client(ctx context.Context) sandbar.Client {
 
 type clientKey struct{}
 
+// WithValidity returns a context that carries the validity of the caller's credentials, for what
+// lasts longer than a request.
+func WithValidity(ctx, valid context.Context) context.Context {
+	return context.WithValue(ctx, validityKey{}, valid)
+}
+
+// Validity returns the context that WithValidity set, which ends when the caller's credentials
+// become invalid. Without one it never ends.
+func Validity(ctx context.Context) context.Context {
+	if valid, ok := ctx.Value(validityKey{}).(context.Context); ok {
+		return valid
+	}
+	return context.Background()
+}
+
+type validityKey struct{}
+
 // rateLimiters are the rate limiters of clients, by name.
 type rateLimiters map[string]*rate.Limiter
 

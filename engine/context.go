@@ -141,6 +141,9 @@ func (s *Sandbox) CreateContext(ctx context.Context, spec ContextSpec) (_ *Conte
 		return nil, err
 	}
 	c.command, c.spec.Dir = checked, checked.Dir
+	if err := s.permit(ctx, DidCreateContext); err != nil {
+		return nil, err
+	}
 	if err := s.addContext(c); err != nil {
 		return nil, err
 	}
@@ -428,7 +431,7 @@ func (c *Context) Restart(ctx context.Context) error {
 
 // restart implements Restart.
 func (c *Context) restart(ctx context.Context) error {
-	release, err := c.s.hold()
+	release, err := c.s.hold(ctx, DidRestartContext)
 	if err != nil {
 		return err
 	}

@@ -37,7 +37,7 @@ func (s *Sandbox) Exec(ctx context.Context, c sandbar.Cmd, stdin sandbar.Input, 
 	admitted := time.Now()
 	b := newCanceller()
 	defer context.AfterFunc(ctx, b.cancel)()
-	if err := s.begin(b, false); err != nil {
+	if err := s.begin(ctx, DidRun, b, false); err != nil {
 		return sandbar.Result{}, err
 	}
 	defer s.finish(b, nil, sandbar.Result{}, nil)
@@ -68,14 +68,14 @@ func (e *Engine) beginExec() error {
 func (s *Sandbox) await(p *program, client string) (sandbar.Result, error) {
 	s.mu.Lock()
 	s.awaited++
-	v := Event{Type: EventProgramStarted, Sandbox: s.id, Client: client, Program: "x" + strconv.Itoa(s.awaited)}
+	v := Event{Type: EventProgramStarted, Client: client, Program: "x" + strconv.Itoa(s.awaited)}
 	s.mu.Unlock()
-	s.e.happened(v)
+	s.happened(v)
 	r, err := s.pausedError(p.supervise())
 	if err == nil {
 		s.e.fillEnforced(s.spec, &r)
 	}
-	s.e.happened(Event{Type: EventProgramEnded, Sandbox: s.id, Program: v.Program}.ended(r, err))
+	s.happened(Event{Type: EventProgramEnded, Program: v.Program}.ended(r, err))
 	return r, err
 }
 
@@ -170,7 +170,7 @@ func (s *Sandbox) launch(ctx context.Context, c sandbar.Cmd, stdin sandbar.Input
 	}
 	began := time.Now()
 	b := newCanceller()
-	if err := s.begin(b, true); err != nil {
+	if err := s.begin(ctx, DidStart, b, true); err != nil {
 		return nil, err
 	}
 	p := &Process{sandbox: s, cmd: c, canceller: b, replay: output, done: make(chan struct{})}
@@ -185,7 +185,7 @@ func (s *Sandbox) launch(ctx context.Context, c sandbar.Cmd, stdin sandbar.Input
 	}
 	p.proc, p.started = run.proc, run.began
 	s.register(p)
-	s.e.happened(Event{Type: EventProgramStarted, Sandbox: s.id, Client: Client(ctx).Name, Program: p.id})
+	s.happened(Event{Type: EventProgramStarted, Client: Client(ctx).Name, Program: p.id})
 	go s.follow(p, run, time.Since(began))
 	return p, nil
 }
@@ -221,7 +221,7 @@ func (s *Sandbox) follow(p *Process, run *program, setup time.Duration) {
 		s.e.fillEnforced(s.spec, &r)
 	}
 	s.e.observe(s.id, Observation{Result: r, Err: err, Setup: setup, Total: setup + time.Since(p.started)})
-	s.e.happened(Event{Type: EventProgramEnded, Sandbox: s.id, Program: p.id}.ended(r, err))
+	s.happened(Event{Type: EventProgramEnded, Program: p.id}.ended(r, err))
 	s.finish(p.canceller, p, r, err)
 	if p.canceller.killed() && run.treeEnded == nil { // kill was perhaps called after supervise's last look and before Kill could see the end
 		s.killLeftovers(p)

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -46,7 +47,7 @@ func (e *Engine) Pause(ctx context.Context, id sandbar.ID) error {
 
 // pause implements Pause. suspend is stored as Paused.Suspended.
 func (e *Engine) pause(ctx context.Context, id sandbar.ID, suspend bool) error {
-	s, saver, err := e.saver(id)
+	s, saver, err := e.saver(ctx, DidPause, id)
 	if err != nil {
 		return err
 	}
@@ -89,7 +90,7 @@ func (e *Engine) Suspend(ctx context.Context) (ended int) {
 	var work sync.WaitGroup
 	var failed atomic.Int64
 	places := make(chan struct{}, runtime.NumCPU())
-	for _, i := range e.List() {
+	for _, i := range e.List(ctx) {
 		work.Go(func() {
 			places <- struct{}{}
 			defer func() { <-places }()
@@ -104,8 +105,11 @@ func (e *Engine) Suspend(ctx context.Context) (ended int) {
 }
 
 // saver returns a live sandbox that can be saved.
-func (e *Engine) saver(id sandbar.ID) (*Sandbox, driver.Saver, error) {
-	s, err := e.Get(id)
+func (e *Engine) saver(ctx context.Context, verb Verb, id sandbar.ID) (*Sandbox, driver.Saver, error) {
+	if err := e.permit(ctx, verb, id); err != nil {
+		return nil, nil, err
+	}
+	s, err := e.Get(ctx, id)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -230,10 +234,17 @@ func (s *Sandbox) pausedError(r sandbar.Result, err error) (sandbar.Result, erro
 
 // SetPausedNote replaces Paused.Note of a paused sandbox. When it returns nil, the note is on disk.
 // NotFound: no sandbox with this id is paused. Conflict: it is being resumed or removed.
-func (e *Engine) SetPausedNote(id sandbar.ID, note []byte) error { return e.paused.setNote(id, note) }
+func (e *Engine) SetPausedNote(ctx context.Context, id sandbar.ID, note []byte) error {
+	if err := e.permit(ctx, DidPause, id); err != nil {
+		return err
+	}
+	return e.paused.setNote(id, note)
+}
 
-// Paused returns the paused sandboxes, oldest first.
-func (e *Engine) Paused() []Paused { return e.paused.list() }
+// Paused returns the paused sandboxes that the caller in ctx sees, oldest first.
+func (e *Engine) Paused(ctx context.Context) []Paused {
+	return slices.DeleteFunc(e.paused.list(), func(p Paused) bool { return !sees(ctx, p.Spec.Client, p.ID) })
+}
 
 // Resume continues a paused sandbox under its own id. It waits if no slot is free. NotFound: no
 // sandbox with this id is paused. Conflict: it is being resumed or removed. Gone: its state is
@@ -241,6 +252,9 @@ func (e *Engine) Paused() []Paused { return e.paused.list() }
 // paused.
 func (e *Engine) Resume(ctx context.Context, id sandbar.ID) (_ *Sandbox, err error) {
 	defer func() { e.called(callOf(ctx, DidResume, id, outcomeOK, err)) }()
+	if err := e.permit(ctx, DidResume, id); err != nil {
+		return nil, err
+	}
 	if s := e.find(id); s != nil {
 		if !s.wasPaused() {
 			return nil, sandbar.Errorf(sandbar.Conflict, "sandbox %s is not paused", id)
@@ -308,6 +322,12 @@ func (e *Engine) CreateFrom(ctx context.Context, id sandbar.ID, f FromPaused) (s
 	defer func() {
 		e.called(call{client: f.Client, verb: DidCreate, sandbox: idOf(s, err), outcome: outcomeOK, err: err})
 	}()
+	if f.Client, err = creator(ctx, f.Client); err != nil {
+		return nil, err
+	}
+	if err := e.permit(ctx, DidCreate, id); err != nil {
+		return nil, err
+	}
 	p, dir, release, err := e.paused.read(id)
 	if err != nil {
 		return nil, err
@@ -427,11 +447,11 @@ func (e *Engine) fork(ctx context.Context, id sandbar.ID, n int) (forks []*Sandb
 	if n < 1 || n > maxForks {
 		return nil, &sandbar.Error{Code: sandbar.Invalid, Field: "count", Message: "count: " + showNumber(int64(n)) + " is out of range; allowed: 1 to " + showNumber(int64(maxForks))}
 	}
-	source, saver, err := e.saver(id)
+	source, saver, err := e.saver(ctx, DidFork, id)
 	if err != nil {
 		return nil, err
 	}
-	release, err := source.hold()
+	release, err := source.hold(ctx, DidFork)
 	if err != nil {
 		return nil, err
 	}

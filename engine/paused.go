@@ -423,6 +423,16 @@ func (s *pausedStore) refusal(id sandbar.ID) error {
 	return isPaused(id)
 }
 
+// owner returns the client that has created a paused sandbox.
+func (s *pausedStore) owner(id sandbar.ID) (c sandbar.Client, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if p := s.all[id]; p != nil {
+		return p.Spec.Client, true
+	}
+	return c, false
+}
+
 // isPaused is the error of a call that a paused sandbox cannot serve.
 func isPaused(id sandbar.ID) error {
 	return &sandbar.Error{Code: sandbar.Conflict, Message: "sandbox " + string(id) + " is paused", Fix: "resume it first: sandbar resume " + string(id)}

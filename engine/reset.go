@@ -15,13 +15,13 @@ func (s *Sandbox) Reset(ctx context.Context) (err error) {
 	if !ok {
 		return sandbar.Errorf(sandbar.Unsupported, "the driver %q cannot reset a sandbox", s.spec.Driver)
 	}
-	release, err := s.hold()
+	release, err := s.hold(ctx, DidReset)
 	if err != nil {
 		return err
 	}
 	defer release()
 	if err = r.Reset(ctx); err == nil {
-		s.e.happened(Event{Type: EventReset, Sandbox: s.id, Client: Client(ctx).Name})
+		s.happened(Event{Type: EventReset, Client: Client(ctx).Name})
 	}
 	return err
 }
@@ -47,7 +47,7 @@ func (s *Sandbox) Restrict(ctx context.Context, to sandbar.Egress) (err error) {
 	if !ok {
 		return sandbar.Errorf(sandbar.Unsupported, "the driver %q cannot restrict the network of a sandbox", s.spec.Driver)
 	}
-	release, err := s.hold()
+	release, err := s.hold(ctx, DidRestrict)
 	if err != nil {
 		return err
 	}
@@ -70,7 +70,7 @@ func (s *Sandbox) CurrentMemory(ctx context.Context) (int64, error) {
 	if !ok {
 		return 0, sandbar.Errorf(sandbar.Unsupported, "the driver %q cannot measure a sandbox", s.spec.Driver)
 	}
-	release, err := s.hold()
+	release, err := s.hold(ctx, looks)
 	if err != nil {
 		return 0, err
 	}
@@ -87,6 +87,9 @@ func (s *Sandbox) Measure(ctx context.Context) (Use, error) {
 	m, ok := driver.As[driver.Meter](s.inner)
 	if !ok {
 		return Use{}, sandbar.Errorf(sandbar.Unsupported, "the driver %q cannot measure a sandbox", s.spec.Driver)
+	}
+	if err := s.permit(ctx, looks); err != nil {
+		return Use{}, err
 	}
 	s.mu.Lock()
 	var err error

@@ -89,7 +89,7 @@ func (s *Server) servePlane(w http.ResponseWriter, r *http.Request) {
 	case len(parts) == 1:
 		notAllowed(w, r, "GET, POST")
 	case parts[1] == "metrics" && len(parts) == 2 && old:
-		s.serveAllMetrics(w, r.URL.Query())
+		s.serveAllMetrics(w, r)
 	default:
 		err = s.serveOne(w, r, parts[1], strings.Join(parts[2:], ""), old)
 	}
@@ -111,7 +111,7 @@ func (s *Server) serveOne(w http.ResponseWriter, r *http.Request, label, action 
 		notAllowed(w, r, allow)
 		return nil
 	}
-	e, err := s.parse(label)
+	e, err := s.parse(r.Context(), label)
 	if err != nil {
 		return err
 	}
@@ -142,12 +142,14 @@ func (s *Server) serveOne(w http.ResponseWriter, r *http.Request, label, action 
 		w.WriteHeader(http.StatusNoContent)
 		return nil
 	}
-	info, state, err := e.info()
+	info, state, err := e.info(r.Context())
 	if err != nil {
 		return err
 	}
 	d := e.describe(info, state)
-	d.created = e.created(r)
+	if d.created = e.created(r); !engine.Client(r.Context()).Writes() {
+		d.AccessToken, d.TrafficToken = "", "" // they allow more than reading
+	}
 	network, internet := e.networkOf(info.Spec)
 	d.Internet, d.Network, d.Lifecycle = &internet, &network, &lifecycle{OnTimeout: "kill", AutoResume: e.AutoResume}
 	if e.AutoPause {
@@ -189,7 +191,7 @@ func (s *Server) create(w http.ResponseWriter, r *http.Request, old bool) error 
 		g.Traffic = newToken("ta_")
 	}
 	var sandbox *engine.Sandbox
-	if st, ok := s.state(c.Template); ok {
+	if st, ok := s.state(r.Context(), c.Template); ok {
 		g.Build = st.Build
 		if st.Build != nil && st.Kind == templateKind {
 			env := maps.Clone(st.Build.Env)
@@ -254,12 +256,12 @@ func (e *entry) created(r *http.Request) created {
 }
 
 // info returns the state of a sandbox. NotFound: it has ended.
-func (e *entry) info() (engine.Info, string, error) {
+func (e *entry) info(ctx context.Context) (engine.Info, string, error) {
 	l, err := e.current()
 	if err == nil {
 		return l.sandbox.Info(), stateRunning, nil
 	}
-	for _, p := range e.server.engine.Paused() {
+	for _, p := range e.server.engine.Paused(ctx) {
 		if p.ID == e.id {
 			return engine.Info{ID: p.ID, Spec: p.Spec, Created: p.Created}, statePaused, nil
 		}
@@ -287,8 +289,8 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, old bool) error {
 	}
 	all := []described{}
 	running := 0
-	for _, e := range s.snapshot() {
-		i, state, err := e.info()
+	for _, e := range s.snapshot(r.Context()) {
+		i, state, err := e.info(r.Context())
 		if err != nil {
 			continue // it has just ended
 		}

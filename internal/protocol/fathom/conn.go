@@ -20,6 +20,7 @@ const (
 	reasonShutdown = "the server is shutting down"
 	reasonSlow     = "the message did not arrive in time"
 	reasonProtocol = "WebSocket protocol violation"
+	reasonRevoked  = "the token was revoked or has expired"
 )
 
 // keepBuffer is the largest read buffer, in bytes, that a connection keeps between messages.

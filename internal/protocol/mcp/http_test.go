@@ -94,7 +94,7 @@ func TestHTTP(t *testing.T) {
 	if got, _ := c.call("run_code", object{"code": "1+1"}); got != "2\n" {
 		t.Errorf("%q", got)
 	}
-	if spec := r.engine.List()[0].Spec; spec.Client.Name != "alice" {
+	if spec := r.engine.List(context.Background())[0].Spec; spec.Client.Name != "alice" {
 		t.Errorf("the sandbox is of %q", spec.Client.Name)
 	}
 	const list = `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"list_sandboxes","arguments":{}}}`
@@ -139,7 +139,7 @@ func TestHTTP(t *testing.T) {
 // empty waits until no sandbox is left.
 func (r *rig) empty() {
 	r.t.Helper()
-	for end := time.Now().Add(patience); len(r.engine.List()) > 0; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(patience); len(r.engine.List(context.Background())) > 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			r.t.Fatal("a sandbox is left")
 		}

@@ -54,7 +54,7 @@ func newRigOf(t testing.TB, d driver.Driver, o Options) *rig {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
 		r.server.Close()
-		if n := len(e.List()) + len(e.Paused()); n != 0 {
+		if n := len(e.List(context.Background())) + len(e.Paused(context.Background())); n != 0 {
 			t.Errorf("%d sandboxes are left after the sessions' end", n)
 		}
 		if err := e.Shutdown(ctx); err != nil {
