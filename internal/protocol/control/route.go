@@ -208,7 +208,11 @@ func (s *Server) Reads(r *http.Request) bool {
 	case !known:
 		return true // there is nothing
 	case t.kind == executor:
-		return executorReads[strings.TrimPrefix(t.rest, "/koyeb-sandbox")] == r.Method
+		method := r.Method
+		if method == http.MethodHead {
+			method = http.MethodGet
+		}
+		return executorReads[strings.TrimPrefix(t.rest, "/koyeb-sandbox")] == method
 	}
 	return r.Method == http.MethodGet && (t.kind == watch || r.Header.Get("Upgrade") == "") && readable[t.kind]
 }
