@@ -26,6 +26,9 @@ func (c *Context) Run(ctx context.Context, cell Cell, sink CellSink) (r CellResu
 		c.began = began
 		s.e.called(c)
 	}()
+	if err := s.permit(ctx, DidRunCell); err != nil {
+		return CellResult{}, err
+	}
 	cell, err = c.checkCell(cell)
 	if err != nil {
 		return CellResult{}, err

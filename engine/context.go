@@ -117,6 +117,9 @@ type interpreter struct {
 // or the environment.
 func (s *Sandbox) CreateContext(ctx context.Context, spec ContextSpec) (_ *Context, err error) {
 	defer func() { s.called(ctx, DidCreateContext, err) }()
+	if err := s.permit(ctx, DidCreateContext); err != nil {
+		return nil, err
+	}
 	if spec.Language == "" {
 		spec.Language = "python"
 	}
@@ -141,9 +144,6 @@ func (s *Sandbox) CreateContext(ctx context.Context, spec ContextSpec) (_ *Conte
 		return nil, err
 	}
 	c.command, c.spec.Dir = checked, checked.Dir
-	if err := s.permit(ctx, DidCreateContext); err != nil {
-		return nil, err
-	}
 	if err := s.addContext(c); err != nil {
 		return nil, err
 	}

@@ -23,6 +23,9 @@ func (s *Sandbox) Exec(ctx context.Context, c sandbar.Cmd, stdin sandbar.Input, 
 		c.began = began
 		s.e.called(c)
 	}()
+	if err := s.permit(ctx, DidRun); err != nil {
+		return sandbar.Result{}, err
+	}
 	if ctx.Err() != nil {
 		return sandbar.Result{}, sandbar.Errorf(sandbar.Canceled, "cancelled before it started: %w", context.Cause(ctx))
 	}
@@ -37,7 +40,7 @@ func (s *Sandbox) Exec(ctx context.Context, c sandbar.Cmd, stdin sandbar.Input, 
 	admitted := time.Now()
 	b := newCanceller()
 	defer context.AfterFunc(ctx, b.cancel)()
-	if err := s.begin(ctx, DidRun, b, false); err != nil {
+	if err := s.begin(b, false); err != nil {
 		return sandbar.Result{}, err
 	}
 	defer s.finish(b, nil, sandbar.Result{}, nil)
@@ -158,6 +161,9 @@ func (s *Sandbox) StartSink(ctx context.Context, c sandbar.Cmd, stdin sandbar.In
 
 // launch starts a program with followers; its output goes to sink.
 func (s *Sandbox) launch(ctx context.Context, c sandbar.Cmd, stdin sandbar.Input, lim sandbar.Limits, sink Sink, output *replay) (*Process, error) {
+	if err := s.permit(ctx, DidStart); err != nil {
+		return nil, err
+	}
 	if ctx.Err() != nil {
 		return nil, sandbar.Errorf(sandbar.Canceled, "cancelled before it started: %w", context.Cause(ctx))
 	}
@@ -170,7 +176,7 @@ func (s *Sandbox) launch(ctx context.Context, c sandbar.Cmd, stdin sandbar.Input
 	}
 	began := time.Now()
 	b := newCanceller()
-	if err := s.begin(ctx, DidStart, b, true); err != nil {
+	if err := s.begin(b, true); err != nil {
 		return nil, err
 	}
 	p := &Process{sandbox: s, cmd: c, canceller: b, replay: output, done: make(chan struct{})}

@@ -81,7 +81,7 @@ func (x *Execution) enter() (err error) {
 	e := x.e
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if x.ticket, x.ready, err = e.enter(oneShot, x.plan.spec.Client, x.ready); err != nil {
+	if x.ticket, x.ready, err = e.enter(oneShot, x.plan.spec.Client, claimOf(x.plan.spec), x.ready); err != nil {
 		return err
 	}
 	e.executions[x] = struct{}{}
@@ -120,6 +120,7 @@ func (x *Execution) Run(sink Sink) (sandbar.Result, error) {
 	}
 	sink, done := x.record(sink)
 	r, err := x.run(sink)
+	x.ticket.uncount()
 	x.end(r, err)
 	done(r, err)
 	return r, err

@@ -115,6 +115,9 @@ func (f files) Chmod(ctx context.Context, path string, mode fs.FileMode, recursi
 
 // ReadFiles implements sandbar.BatchReader if the driver's FS does. Otherwise: Unsupported.
 func (f files) ReadFiles(ctx context.Context, paths []string, max int) (all []sandbar.FileContent, err error) {
+	if err := f.s.permit(ctx, DidRead); err != nil {
+		return nil, err
+	}
 	r, ok := f.fs.(sandbar.BatchReader)
 	if !ok {
 		return nil, f.cannot("read many files at once", "open them one by one")
@@ -125,6 +128,9 @@ func (f files) ReadFiles(ctx context.Context, paths []string, max int) (all []sa
 
 // Chown implements sandbar.Owner if the driver's FS does. Otherwise: Unsupported.
 func (f files) Chown(ctx context.Context, path string, uid, gid uint32, recursive bool) error {
+	if err := f.s.permit(ctx, DidChmod); err != nil {
+		return err
+	}
 	o, ok := f.fs.(sandbar.Owner)
 	if !ok {
 		return f.cannot("change the owner of files", "leave it as it is")
@@ -134,6 +140,9 @@ func (f files) Chown(ctx context.Context, path string, uid, gid uint32, recursiv
 
 // RenameNew implements sandbar.Mover if the driver's FS does. Otherwise: Unsupported.
 func (f files) RenameNew(ctx context.Context, from, to string) error {
+	if err := f.s.permit(ctx, DidRename); err != nil {
+		return err
+	}
 	m, ok := f.fs.(sandbar.Mover)
 	if !ok {
 		return f.cannot("rename without replacing", "look first, then rename")

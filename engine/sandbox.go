@@ -93,7 +93,7 @@ func (e *Engine) createLongLived(ctx context.Context, spec sandbar.Spec) (*Sandb
 	}
 	r := e.takeReady("", spec)
 	e.mu.Lock()
-	t, r, err := e.enter(longLived, spec.Client, r)
+	t, r, err := e.enter(longLived, spec.Client, claimOf(spec), r)
 	e.mu.Unlock()
 	if err != nil {
 		return nil, err
@@ -252,6 +252,7 @@ func (e *Engine) dropPaused(id sandbar.ID) error {
 		e.paused.give(id)
 		return err
 	}
+	e.queue.addDisk(p.Spec.Client, -p.Size)
 	os.RemoveAll(gone) // on failure the next start removes it
 	e.happened(Event{Type: EventEnded, Sandbox: id, Tenant: p.Spec.Client.Tenant, Reason: EndedStopped})
 	e.log.Info("paused sandbox removed", "sandbox", id)
@@ -380,8 +381,8 @@ func (s *Sandbox) remove() {
 	s.e.mu.Lock()
 	delete(s.e.sandboxes, s.id)
 	s.e.mu.Unlock()
+	s.ticket.leave() // first: who waits for the end may count on the slot
 	close(s.gone)
-	s.ticket.leave()
 }
 
 // hold counts a client's call as activity until release is called. It returns an error if the
@@ -418,10 +419,7 @@ func (s *Sandbox) release() {
 }
 
 // begin counts a program that b ends. finish ends it.
-func (s *Sandbox) begin(ctx context.Context, verb Verb, b *canceller, followed bool) error {
-	if err := s.permit(ctx, verb); err != nil {
-		return err
-	}
+func (s *Sandbox) begin(b *canceller, followed bool) error {
 	if err := s.e.recordable(); err != nil {
 		return err
 	}
@@ -518,6 +516,9 @@ func (s *Sandbox) FS() sandbar.FS { return files{s, s.inner.FS()} }
 // connection does not count as activity; see Hold.
 func (s *Sandbox) DialPort(ctx context.Context, port int) (_ net.Conn, err error) {
 	defer func() { s.called(ctx, DidDial, err) }()
+	if err := s.permit(ctx, DidDial); err != nil {
+		return nil, err
+	}
 	d, ok := driver.As[driver.Dialer](s.inner)
 	if !ok {
 		return nil, sandbar.Errorf(sandbar.Unsupported, "the driver %q cannot connect to a port of a sandbox", s.spec.Driver)
