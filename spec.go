@@ -70,6 +70,10 @@ type Client struct {
 	Address string
 }
 
+// DefaultTenant is the name of the default tenant for people: in files, settings and commands. In a
+// Client it is "".
+const DefaultTenant = "default"
+
 // Role is what a caller may do with what it sees.
 type Role string
 

@@ -187,7 +187,7 @@ func (a *app) serve(cfg *config.Config, untilEOF bool, load func() (*config.Conf
 	}
 	e, err := a.newEngine(cfg, d, log, func(c *engine.Config) {
 		c.PausedDir, c.MaxPaused, c.MaxPausedBytes, c.PausedShare = pausedDir, int(cfg.Paused.Max), cfg.Paused.MaxBytes, int(cfg.Paused.ClientShare)
-		c.Observe, c.Audit, c.Clients = metrics.Observe, auditor, clientLimits(cfg)
+		c.Observe, c.Audit, c.Clients, c.Tenants = metrics.Observe, auditor, clientLimits(cfg), tenantLimits(cfg)
 		c.CheckLanguages = true
 		c.Templates, c.ReadyMemory = templates(cfg, c.Languages, caps, iiiDriver.Caps()), cfg.TemplatesMemory
 		if cfg.III.Listen != "" && cfg.III.Sandboxes {
@@ -332,6 +332,15 @@ func clientLimits(cfg *config.Config) map[string]engine.ClientLimits {
 	limits := map[string]engine.ClientLimits{}
 	for _, c := range cfg.Clients {
 		limits[c.Name] = engine.ClientLimits{MaxSandboxes: int(c.MaxSandboxes), MaxQueue: int(c.MaxQueue), Rate: c.Rate, Burst: int(c.Burst)}
+	}
+	return limits
+}
+
+// tenantLimits returns the quotas of the configured tenants, by name.
+func tenantLimits(cfg *config.Config) map[string]engine.TenantLimits {
+	limits := map[string]engine.TenantLimits{}
+	for _, t := range cfg.Tenants {
+		limits[t.Name] = engine.TenantLimits{MaxSandboxes: int(t.MaxSandboxes), CPUs: t.CPUs, Memory: t.Memory, Disk: t.Disk, Rate: t.Rate, Burst: int(t.Burst)}
 	}
 	return limits
 }

@@ -99,7 +99,7 @@ of the tenant "default" may do everything in all tenants.
 		Args: oneName,
 	}
 	f := cmd.Flags()
-	f.String("tenant", tenant.DefaultTenant, "`NAME` of the tenant")
+	f.String("tenant", sandbar.DefaultTenant, "`NAME` of the tenant")
 	f.String("role", string(sandbar.RoleUser), "`ROLE` of the token: admin, user or read-only")
 	f.Duration("expires", 0, "`TIME` after which the token is invalid, such as 720h (default never)")
 	f.Bool("e2b", false, "make one of the form of E2B's API keys: e2b_ and 40 hexadecimal digits")

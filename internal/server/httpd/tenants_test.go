@@ -30,7 +30,7 @@ func startTenants(t *testing.T, change func(*Options)) (*Server, string) {
 	soon := time.Now().Add(-time.Second)
 	for _, x := range []tenant.Token{
 		{Name: "a-admin", Tenant: "a", Role: sandbar.RoleAdmin}, {Name: "a-user", Tenant: "a", Role: sandbar.RoleUser},
-		{Name: "a-reader", Tenant: "a", Role: sandbar.RoleReadOnly}, {Name: "own", Tenant: tenant.DefaultTenant, Role: sandbar.RoleUser},
+		{Name: "a-reader", Tenant: "a", Role: sandbar.RoleReadOnly}, {Name: "own", Tenant: sandbar.DefaultTenant, Role: sandbar.RoleUser},
 		{Name: "old", Tenant: "a", Role: sandbar.RoleAdmin, Expires: &soon},
 	} {
 		x.Hash = tenant.HashOf("of-" + x.Name)

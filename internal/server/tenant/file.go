@@ -36,10 +36,6 @@ const (
 	format      = 1
 )
 
-// DefaultTenant is the name of the default tenant in the file and in subcommands. In a
-// sandbar.Client it is "".
-const DefaultTenant = "default"
-
 // Token is a token of a tenant, without the token itself.
 type Token struct {
 	// Name identifies the token among all tokens. Events and the audit log have it.
@@ -60,7 +56,7 @@ func (t Token) Expired(now time.Time) bool { return t.Expires != nil && !now.Bef
 // Client is the identity of the token's bearer.
 func (t Token) Client() sandbar.Client {
 	c := sandbar.Client{Name: t.Name, Tenant: t.Tenant, Role: t.Role}
-	if c.Tenant == DefaultTenant {
+	if c.Tenant == sandbar.DefaultTenant {
 		c.Tenant = ""
 	}
 	return c
@@ -78,7 +74,7 @@ type contents struct {
 	Tokens []Token `json:"tokens"`
 }
 
-var nameForm = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,62}$`)
+var nameForm = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,62}$`)
 
 // CheckName returns Invalid if a name of a token or tenant, which field says, is malformed.
 func CheckName(field, name string) error {
@@ -86,7 +82,7 @@ func CheckName(field, name string) error {
 		return nil
 	}
 	return &sandbar.Error{Code: sandbar.Invalid, Field: field, Message: field + " " + sandbar.Quote(name, 80) + " is not valid",
-		Fix: "use 1 to 63 lower-case letters, digits, '.', '_' and '-'; the first is a letter or a digit"}
+		Fix: "use 1 to 63 lower-case letters, digits, '_' and '-'; the first is a letter or a digit"}
 }
 
 // CheckRole returns Invalid if a token cannot have a role.

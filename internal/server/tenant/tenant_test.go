@@ -35,7 +35,7 @@ func TestTokensComeAndGo(t *testing.T) {
 	if _, _, ok, err := s.Find("secret-ci"); ok || err != nil {
 		t.Fatal("found a token without a file", err)
 	}
-	for _, tok := range []Token{newToken("ci", "a", sandbar.RoleUser), newToken("own", DefaultTenant, sandbar.RoleAdmin)} {
+	for _, tok := range []Token{newToken("ci", "a", sandbar.RoleUser), newToken("own", sandbar.DefaultTenant, sandbar.RoleAdmin)} {
 		if err := Create(path, tok); err != nil {
 			t.Fatal(err)
 		}
