@@ -106,7 +106,7 @@ func TestRefusals(t *testing.T) {
 		{"POST", "/v3/templates", `{"name":"a","memoryMB":-1}`, key, 400},
 		{"POST", "/v3/templates", `{"name":"a","tags":["b c"]}`, key, 400},
 		{"POST", "/v3/templates", `{"name":"a","other":1}`, key, 400},
-		{"GET", "/v3/templates", "", key, 501},
+		{"GET", "/v3/templates", "", key, 405},
 		{"GET", "/templates/none", "", key, 404},
 		{"GET", "/v2/templates?limit=0", "", key, 400},
 		{"GET", "/templates/none/builds/none/logs", "", key, 404},

@@ -29,9 +29,6 @@ const (
 	logPage = 100
 	// buildTimeout bounds a build from its request to its end.
 	buildTimeout = time.Hour
-
-	templateFiles = "files"
-	templateTags  = "tags"
 )
 
 // The states of a build.
@@ -76,41 +73,6 @@ type buildStatus struct {
 	LogEntries []logEntry `json:"logEntries"`
 	Logs       []string   `json:"logs"`
 	Reason     *failure   `json:"reason,omitempty"`
-}
-
-// serveTemplates serves the paths of templates. parts are those of the path after the version.
-func (s *Server) serveTemplates(w http.ResponseWriter, r *http.Request, parts []string, version string) error {
-	last := parts[len(parts)-1]
-	key := version + " " + r.Method + " " + strconv.Itoa(len(parts))
-	switch {
-	case key == "v3 POST 1":
-		return s.requestBuild(w, r)
-	case (key == " GET 1" || key == "v2 GET 1") && last == "templates":
-		return s.listTemplates(w, r, version)
-	case key == " POST 2" && last == templateTags:
-		return s.assignTags(w, r)
-	case key == " DELETE 2" && last == templateTags:
-		return s.removeTags(w, r)
-	case key == " GET 2":
-		return s.serveTemplate(w, r, last)
-	case (key == " PATCH 2" || key == "v2 PATCH 2"):
-		return s.updateTemplate(w, r, last)
-	case key == " GET 5" && parts[2] == "builds" && last == "logs":
-		return s.serveBuildLogs(w, r, parts[1], parts[3])
-	case key == " DELETE 2":
-		return s.deleteState(w, r, last)
-	case key == " GET 3" && parts[1] == "aliases":
-		return s.serveAlias(w, r, last)
-	case key == " GET 3" && last == templateTags:
-		return s.serveTags(w, r, parts[1])
-	case len(parts) == 4 && parts[2] == templateFiles && version == "":
-		return s.serveUpload(w, r, parts[1], last)
-	case key == "v2 POST 4" && parts[2] == "builds":
-		return s.startBuild(w, r, parts[1], last)
-	case key == " GET 5" && parts[2] == "builds" && last == "status":
-		return s.serveStatus(w, r, parts[1], parts[3])
-	}
-	return unsupported("", "the path "+sandbar.Quote(r.URL.Path, 100)+" is not served")
 }
 
 // requestBuild makes a job. A template that has its name already gets another build.
@@ -282,8 +244,7 @@ func (s *Server) serveUpload(w http.ResponseWriter, r *http.Request, template, h
 		return err
 	}
 	path := filepath.Join(dir, uploadName(engine.Client(r.Context()), template, hash))
-	switch r.Method {
-	case http.MethodGet:
+	if r.Method == http.MethodGet {
 		_, err := os.Stat(path)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
@@ -295,14 +256,11 @@ func (s *Server) serveUpload(w http.ResponseWriter, r *http.Request, template, h
 		answer(w, http.StatusCreated, map[string]any{"present": err == nil, "url": scheme + "://" + r.Host + r.URL.EscapedPath(),
 			"headers": map[string]string{keyHeader: r.Header.Get(keyHeader)}})
 		return nil
-	case http.MethodPut:
-		if err := s.upload(r, dir, path); err != nil {
-			return err
-		}
-		w.WriteHeader(http.StatusOK)
-		return nil
 	}
-	notAllowed(w, r, "GET, PUT")
+	if err := s.upload(r, dir, path); err != nil {
+		return err
+	}
+	w.WriteHeader(http.StatusOK)
 	return nil
 }
 
