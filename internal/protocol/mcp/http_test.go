@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/sandbar-dev/sandbar/internal/server/httpd"
+	"github.com/sandbar-dev/sandbar/internal/server/tenant"
 )
 
 // bearer adds a token to requests.
@@ -30,7 +32,10 @@ const (
 // serve serves the rig over HTTP, and returns the URL.
 func (r *rig) serve() string {
 	r.t.Helper()
-	l, err := httpd.Listen(httpd.Options{Listen: "127.0.0.1:0", Token: ownToken, Clients: map[string]string{"alice": aliceToken},
+	r.tokens = filepath.Join(r.t.TempDir(), tenant.FileName)
+	store := tenant.Open(r.tokens, nil)
+	r.t.Cleanup(store.Close)
+	l, err := httpd.Listen(httpd.Options{Listen: "127.0.0.1:0", Token: ownToken, Tokens: store, Clients: map[string]string{"alice": aliceToken},
 		Routes: map[string]http.Handler{Path: r.server}})
 	if err != nil {
 		r.t.Fatal(err)
