@@ -371,7 +371,7 @@ func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
 		s.refuse(w, r, refusal)
 		return
 	}
-	r, done := who.withRequest(r)
+	r, done := who.withRequest(w, r)
 	defer done()
 	handler, pattern := s.mux.Handler(r)
 	if pattern == "" {
@@ -386,13 +386,16 @@ func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mux.ServeHTTP(w, r)
 }
 
+// revokedWrite bounds a write in progress of a request whose token was revoked.
+const revokedWrite = time.Second
+
 // ErrRevoked is the cause of a request's context that has ended because its token was revoked or
 // has expired.
 var ErrRevoked = &sandbar.Error{Code: sandbar.Unauthenticated, Message: "the token was revoked or has expired", Fix: "use another token"}
 
 // withRequest adds the caller to a request's context, which ends with the caller's credentials,
 // until done is called.
-func (who identity) withRequest(r *http.Request) (_ *http.Request, done func()) {
+func (who identity) withRequest(w http.ResponseWriter, r *http.Request) (_ *http.Request, done func()) {
 	c := who.client
 	c.Flow, _ = r.Context().Value(flowKey{}).(string)
 	c.Address = r.RemoteAddr
@@ -401,7 +404,14 @@ func (who identity) withRequest(r *http.Request) (_ *http.Request, done func()) 
 		return r.WithContext(ctx), func() {}
 	}
 	ctx, cancel := context.WithCancelCause(engine.WithValidity(ctx, who.valid))
-	stop := context.AfterFunc(who.valid, func() { cancel(ErrRevoked) })
+	stop := context.AfterFunc(who.valid, func() {
+		cancel(ErrRevoked)
+		if r.Header.Get("Upgrade") == "" { // otherwise the handler ends the connection
+			control := http.NewResponseController(w)
+			control.SetReadDeadline(time.Now())
+			control.SetWriteDeadline(time.Now().Add(revokedWrite))
+		}
+	})
 	return r.WithContext(ctx), func() {
 		stop()
 		cancel(nil)
@@ -422,7 +432,7 @@ func (s *Server) serveHost(w http.ResponseWriter, r *http.Request) bool {
 	if err != nil {
 		who = nobody
 	}
-	r, done := who.withRequest(r)
+	r, done := who.withRequest(w, r)
 	defer done()
 	withoutDeadlines(http.HandlerFunc(s.options.Hosts[i].ServeHost)).ServeHTTP(w, r)
 	return true
@@ -458,7 +468,7 @@ func (s *Server) serveOverlay(w http.ResponseWriter, r *http.Request) bool {
 		o.Refuse(w, why.status, why.err)
 		return true
 	}
-	r, done := who.withRequest(r)
+	r, done := who.withRequest(w, r)
 	defer done()
 	withoutDeadlines(o).ServeHTTP(w, r)
 	return true

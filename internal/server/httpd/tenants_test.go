@@ -107,11 +107,20 @@ func TestTenants(t *testing.T) {
 	}
 }
 
-// A request in progress ends when its token is revoked, also one over a hijacked connection.
+// A request in progress ends when its token is revoked, also one over a hijacked connection, and
+// one whose body arrives.
 func TestRevocationEndsRequests(t *testing.T) {
-	began := make(chan bool, 2)
-	ended := make(chan error, 2)
+	began := make(chan bool, 3)
+	ended := make(chan error, 3)
 	endless := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/upload" {
+			began <- true
+			if _, err := io.Copy(io.Discard, r.Body); err == nil {
+				t.Error("the body has ended")
+			}
+			ended <- context.Cause(r.Context())
+			return
+		}
 		if r.URL.Path == "/hijack" {
 			conn, _, err := http.NewResponseController(w).Hijack()
 			if err != nil {
@@ -126,20 +135,22 @@ func TestRevocationEndsRequests(t *testing.T) {
 		<-r.Context().Done()
 		ended <- context.Cause(r.Context())
 	})
-	s, path := startTenants(t, func(o *Options) { o.Routes["/endless"], o.Routes["/hijack"] = endless, endless })
-	for _, route := range []string{"/endless", "/hijack"} {
+	s, path := startTenants(t, func(o *Options) {
+		o.Routes["/endless"], o.Routes["/hijack"], o.Routes["/upload"] = endless, endless, endless
+	})
+	for route, header := range map[string]string{"/endless": "", "/hijack": "Upgrade: x\r\n", "/upload": "Content-Length: 100\r\n"} {
 		conn, err := net.Dial("tcp", s.listener.Addr().String())
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer conn.Close()
-		io.WriteString(conn, "GET "+route+" HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer of-a-user\r\n\r\n")
+		io.WriteString(conn, "GET "+route+" HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer of-a-user\r\n"+header+"\r\n")
 		<-began
 	}
 	if err := tenant.Revoke(path, "a-user"); err != nil {
 		t.Fatal(err)
 	}
-	for range 2 {
+	for range 3 {
 		if err := <-ended; !errors.Is(err, ErrRevoked) {
 			t.Error("a request ended with", err)
 		}
