@@ -41,8 +41,8 @@ func (c *Config) clientFields() []field {
 	}
 }
 
-// namedList reads and shows a setting that is a list of maps, each with a name of its own. plural is
-// what they are.
+// namedList reads and shows a setting that is a list of maps, each with a name of its own. plural
+// is what they are.
 func namedList[T any](list *[]T, plural string, nameOf func(T) string, show func(T) map[string]any, read func(*yaml.Node) (T, error)) tree {
 	return tree{
 		clear: func() { *list = nil },
