@@ -51,15 +51,68 @@ type Spec struct {
 	Cold bool
 }
 
-// Client identifies a caller. Its fields are not secret. The zero value is an unnamed caller.
+// Client identifies a caller. Its fields are not secret. The zero value is an unnamed caller with
+// all rights: the daemon's own token, or the program that uses this module.
 type Client struct {
 	// Name is the operator's name of the client's token; "" for the daemon's own token.
 	Name string
+	// Tenant owns what the caller creates; "" is the default tenant.
+	Tenant string `json:",omitempty"`
+	// Role is what the caller may do. "" is RoleAdmin.
+	Role Role `json:",omitempty"`
+	// Sandbox, if not "", is the only sandbox that the caller may use: the caller has the sandbox's
+	// own secret, and no token.
+	Sandbox ID `json:",omitempty"`
 	// Flow separates parallel activities of one client, such as its connections. If work must wait,
 	// the flows of a client take turns.
 	Flow string
 	// Address is the network address of the caller's connection; "" if it is unknown.
 	Address string
+}
+
+// DefaultTenant is the name of the default tenant for people: in files, settings and commands. In a
+// Client it is "".
+const DefaultTenant = "default"
+
+// Role is what a caller may do with what it sees.
+type Role string
+
+// The roles.
+const (
+	// RoleAdmin may do everything in its tenant. In the default tenant it is the operator's role: it
+	// sees and uses what all tenants have.
+	RoleAdmin Role = "admin"
+	// RoleUser may do everything in its tenant.
+	RoleUser Role = "user"
+	// RoleReadOnly may list and read, and changes nothing.
+	RoleReadOnly Role = "read-only"
+	// RoleNone sees nothing: the caller has no valid token.
+	RoleNone Role = "none"
+)
+
+// Roles are the roles that a token can have.
+var Roles = []Role{RoleAdmin, RoleUser, RoleReadOnly}
+
+// Operator reports whether the caller sees what all tenants have.
+func (c Client) Operator() bool {
+	return c.Tenant == "" && c.Sandbox == "" && (c.Role == "" || c.Role == RoleAdmin)
+}
+
+// Writes reports whether the role of the caller allows changes. An unknown role does not.
+func (c Client) Writes() bool {
+	return c.Role == "" || c.Role == RoleAdmin || c.Role == RoleUser
+}
+
+// Sees reports whether the caller may learn of a sandbox with the given id and owner, and of what
+// belongs to it. id is "" for something that belongs to no sandbox.
+func (c Client) Sees(owner Client, id ID) bool {
+	switch {
+	case c.Sandbox != "":
+		return id == c.Sandbox && c.Role != RoleNone
+	case c.Operator():
+		return true
+	}
+	return c.Tenant == owner.Tenant && (c.Writes() || c.Role == RoleReadOnly)
 }
 
 // Network is the network access of a sandbox.

@@ -73,7 +73,7 @@ type call struct {
 // called records a call of a client as an action, and the refusal of any call as an event.
 func (e *Engine) called(c call) {
 	if c.err != nil && !c.began {
-		e.refused(c.client.Name, c.verb, c.sandbox, c.err)
+		e.refused(c.client, c.verb, c.sandbox, c.err)
 	}
 	if e.cfg.Audit == nil || c.own {
 		return

@@ -26,6 +26,9 @@ func (c *Context) Run(ctx context.Context, cell Cell, sink CellSink) (r CellResu
 		c.began = began
 		s.e.called(c)
 	}()
+	if err := s.permit(ctx, DidRunCell); err != nil {
+		return CellResult{}, err
+	}
 	cell, err = c.checkCell(cell)
 	if err != nil {
 		return CellResult{}, err
@@ -34,7 +37,7 @@ func (c *Context) Run(ctx context.Context, cell Cell, sink CellSink) (r CellResu
 		return CellResult{}, err
 	}
 	defer s.e.running.add(-1)
-	release, err := s.hold()
+	release, err := s.hold(ctx, DidRunCell)
 	if err != nil {
 		return CellResult{}, err
 	}
@@ -54,11 +57,11 @@ func (c *Context) Run(ctx context.Context, cell Cell, sink CellSink) (r CellResu
 	}
 	setup := time.Since(admitted)
 	began = true
-	s.e.happened(Event{Type: EventCellStarted, Sandbox: s.id, Client: Client(ctx).Name, Context: c.id})
+	s.happened(Event{Type: EventCellStarted, Client: Client(ctx).Name, Context: c.id})
 	r, err = c.runCell(ctx, k, cell, sink)
-	v := Event{Type: EventCellEnded, Sandbox: s.id, Context: c.id}.ended(sandbar.Result{Outcome: r.Outcome}, err)
+	v := Event{Type: EventCellEnded, Context: c.id}.ended(sandbar.Result{Outcome: r.Outcome}, err)
 	v.ExitCode, v.Failed = -1, r.Failed // a cell has no exit code
-	s.e.happened(v)
+	s.happened(v)
 	s.e.observe(s.id, Observation{Language: c.spec.Language, Err: err, Setup: setup, Total: time.Since(admitted),
 		Result: sandbar.Result{Outcome: r.Outcome, Duration: r.Duration, StdoutBytes: r.StdoutBytes, StderrBytes: r.StderrBytes}})
 	return r, err

@@ -39,24 +39,47 @@ func Client(ctx context.Context) sandbar.Client {
 
 type clientKey struct{}
 
-// rateLimiters are the rate limiters of clients, by name.
-type rateLimiters map[string]*rate.Limiter
+// WithValidity returns a context that carries the validity of the caller's credentials, for what
+// lasts longer than a request.
+func WithValidity(ctx, valid context.Context) context.Context {
+	return context.WithValue(ctx, validityKey{}, valid)
+}
 
-// newRateLimiters makes the rate limiters of clients. It reuses limiters of earlier whose settings
-// are unchanged, so that their state is kept.
-func newRateLimiters(clients map[string]ClientLimits, earlier rateLimiters) rateLimiters {
+// Validity returns the context that WithValidity set, which ends when the caller's credentials
+// become invalid. Without one it never ends.
+func Validity(ctx context.Context) context.Context {
+	if valid, ok := ctx.Value(validityKey{}).(context.Context); ok {
+		return valid
+	}
+	return context.Background()
+}
+
+type validityKey struct{}
+
+// rateLimiters are the rate limiters of clients and of tenants.
+type rateLimiters map[party]*rate.Limiter
+
+// newRateLimiters makes the rate limiters of clients and tenants. It reuses limiters of earlier
+// whose settings are unchanged, so that their state is kept.
+func newRateLimiters(clients map[string]ClientLimits, tenants map[string]TenantLimits, earlier rateLimiters) rateLimiters {
 	p := rateLimiters{}
-	for name, c := range clients {
-		if c.Rate > 0 {
-			burst := c.Burst
-			if burst <= 0 {
-				burst = max(1, int(c.Rate+0.999))
-			}
-			p[name] = earlier[name]
-			if p[name] == nil || p[name].Limit() != rate.Limit(c.Rate) || p[name].Burst() != burst {
-				p[name] = rate.NewLimiter(rate.Limit(c.Rate), burst)
-			}
+	add := func(of party, perSecond float64, burst int) {
+		if perSecond <= 0 {
+			return
 		}
+		if burst <= 0 {
+			burst = max(1, int(perSecond+0.999))
+		}
+		p[of] = earlier[of]
+		if p[of] == nil || p[of].Limit() != rate.Limit(perSecond) || p[of].Burst() != burst {
+			p[of] = rate.NewLimiter(rate.Limit(perSecond), burst)
+		}
+	}
+	for name, c := range clients {
+		add(party{name: name}, c.Rate, c.Burst)
+	}
+	for name, t := range tenants {
+		add(party{tenant: name}, t.Rate, t.Burst)
 	}
 	return p
 }
@@ -68,11 +91,18 @@ func (e *Engine) SetClients(clients map[string]ClientLimits) error {
 	if err := checkClients(clients); err != nil {
 		return err
 	}
-	clients = maps.Clone(clients)
-	e.queue.setLimits(clients)
-	next := newRateLimiters(clients, *e.rateLimiters.Load())
-	e.rateLimiters.Store(&next)
+	e.limiting.Lock()
+	defer e.limiting.Unlock()
+	e.cfg.Clients = maps.Clone(clients)
+	e.applyLimits()
 	return nil
+}
+
+// applyLimits puts Config.Clients and Config.Tenants in force. The caller has limiting.
+func (e *Engine) applyLimits() {
+	e.queue.setLimits(e.cfg.Clients, e.cfg.Tenants)
+	next := newRateLimiters(e.cfg.Clients, e.cfg.Tenants, *e.rateLimiters.Load())
+	e.rateLimiters.Store(&next)
 }
 
 func checkClients(clients map[string]ClientLimits) error {
@@ -86,7 +116,8 @@ func checkClients(clients map[string]ClientLimits) error {
 
 // allow returns nil if the client's rate limit admits one more execution or sandbox now.
 func (p rateLimiters) allow(c sandbar.Client) error {
-	limiter := p[c.Name]
+	who := partyOf(c)
+	limiter := p[who]
 	if limiter == nil {
 		return nil
 	}
@@ -97,8 +128,8 @@ func (p rateLimiters) allow(c sandbar.Client) error {
 		return nil
 	}
 	turn.CancelAt(now)
-	e := sandbar.Errorf(sandbar.Exhausted, "client %s exceeds its rate of %v executions per second", sandbar.Quote(c.Name, 100), float64(limiter.Limit()))
-	e.Fix = "try again in " + wait.Round(time.Millisecond).String() + ", or let the operator raise rate or burst of this client"
+	e := sandbar.Errorf(sandbar.Exhausted, "%s exceeds its rate of %v executions per second", who, float64(limiter.Limit()))
+	e.Fix = "try again in " + wait.Round(time.Millisecond).String() + ", or let the operator raise rate or burst of this " + who.kind()
 	e.RetryAfter = wait
 	return e
 }

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"errors"
 	"log/slog"
 	"math"
 	"runtime"
@@ -75,7 +76,7 @@ func (c Config) complete() (Config, error) {
 	if c.PausedShare > 100 {
 		return c, badConfig("paused_share", "must be at most 100 percent")
 	}
-	if err := checkClients(c.Clients); err != nil {
+	if err := errors.Join(checkClients(c.Clients), checkTenants(c.Tenants)); err != nil {
 		return c, err
 	}
 	c.MaxQueue = max(c.MaxQueue, 0)

@@ -117,6 +117,9 @@ type interpreter struct {
 // or the environment.
 func (s *Sandbox) CreateContext(ctx context.Context, spec ContextSpec) (_ *Context, err error) {
 	defer func() { s.called(ctx, DidCreateContext, err) }()
+	if err := s.permit(ctx, DidCreateContext); err != nil {
+		return nil, err
+	}
 	if spec.Language == "" {
 		spec.Language = "python"
 	}
@@ -428,7 +431,7 @@ func (c *Context) Restart(ctx context.Context) error {
 
 // restart implements Restart.
 func (c *Context) restart(ctx context.Context) error {
-	release, err := c.s.hold()
+	release, err := c.s.hold(ctx, DidRestartContext)
 	if err != nil {
 		return err
 	}

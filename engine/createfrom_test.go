@@ -34,7 +34,7 @@ func TestCreateFrom(t *testing.T) {
 			t.Errorf("%+v", i)
 		}
 	}
-	if n := len(r.Paused()); n != 1 {
+	if n := len(r.Paused(context.Background())); n != 1 {
 		t.Errorf("%d are paused", n)
 	}
 	d.OnRestore = func(ctx context.Context) error {

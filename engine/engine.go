@@ -32,10 +32,10 @@ type Config struct {
 	Default sandbar.Limits
 	// Min and Max are the range that a caller may request. A limit outside is Invalid, and the
 	// message names the range. Zero fields of Max: Memory 1 GiB, CPUs the host's processors,
-	// CPUShares 262144, PIDs 4096, Disk 4 GiB, Inodes 1 Mi, Files 65536, Timeout 300 s, Output 64 MiB.
-	// A field of Max that is Unlimited allows Unlimited. Zero fields of Min: Memory 16 MiB, CPUs 0.01,
-	// CPUShares 2, PIDs 4, Disk 64 KiB, Inodes 16, Files 16, Timeout 1 ms, Output 0 (0 in a Spec is
-	// "unset").
+	// CPUShares 262144, PIDs 4096, Disk 4 GiB, Inodes 1 Mi, Files 65536, Timeout 300 s, Output 64
+	// MiB. A field of Max that is Unlimited allows Unlimited. Zero fields of Min: Memory 16 MiB, CPUs
+	// 0.01, CPUShares 2, PIDs 4, Disk 64 KiB, Inodes 16, Files 16, Timeout 1 ms, Output 0 (0 in a
+	// Spec is "unset").
 	Min, Max sandbar.Limits
 
 	MaxSandboxes int           // number of slots: live sandboxes, one-shot and long-lived together; default 64
@@ -48,6 +48,9 @@ type Config struct {
 	// Clients are the limits of clients by name; see sandbar.Client. A client that is not listed has
 	// no limits of its own.
 	Clients map[string]ClientLimits
+	// Tenants are the quotas of tenants by name. A tenant that is not listed has none. The default
+	// tenant, whose name is "", has the limits of its clients.
+	Tenants map[string]TenantLimits
 
 	Grace        time.Duration // grace period between TERM and KILL; default 500 ms; <0 KILL at once
 	IdleTimeout  time.Duration // default of Spec.IdleTimeout; default 10 min; <0 never
@@ -71,15 +74,16 @@ type Config struct {
 	// ReadyMemory bounds the memory of all prestarted sandboxes together, in bytes. The sandboxes of
 	// Template.Min are made even beyond it. Default 512 MiB, <0 only Template.Min.
 	ReadyMemory int64
-	// PausedDir is the directory of paused sandboxes, with mode 0700. No other process may use it. New
-	// removes incomplete states from it. Default: none; Pause is Unsupported.
+	// PausedDir is the directory of paused sandboxes, with mode 0700. No other process may use it.
+	// New removes incomplete states from it. Default: none; Pause is Unsupported.
 	PausedDir string
 	// MaxPaused bounds the paused sandboxes; default 64, <0 no bound. MaxPausedBytes bounds the space
 	// that they take on disk together; default 16 GiB, <0 no bound. More is Exhausted.
 	MaxPaused      int
 	MaxPausedBytes int64
-	// PausedShare is the share of MaxPaused and MaxPausedBytes that one client with a name can use, in
-	// percent; default 25, <0 all. A share of MaxPaused is at least one sandbox. More is Exhausted.
+	// PausedShare is the share of MaxPaused and MaxPausedBytes that one client with a name can use,
+	// in percent; default 25, <0 all. A share of MaxPaused is at least one sandbox. More is
+	// Exhausted.
 	PausedShare int
 
 	// Vet, if set, checks the code of a job before it is written to the sandbox. An error refuses the

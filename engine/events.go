@@ -86,6 +86,7 @@ type Event struct {
 	Time    time.Time
 	Type    EventType
 	Sandbox sandbar.ID // "" if none was made
+	Tenant  string     // the tenant that it belongs to; "" for the default tenant
 	// Client is the name of the client that caused it; "" for the daemon's own token, for none, and
 	// for the end of a sandbox or of a program.
 	Client string
@@ -104,7 +105,7 @@ type Event struct {
 	Action   Verb         // of EventRefused
 	Code     sandbar.Code // of EventRefused, and of an end by a failure of the platform
 	// Missed is the number of events in an EventGap; -1 if it is unknown, because the position is
-	// that of another Engine.
+	// that of another Engine, or the reader does not see the events of all tenants.
 	Missed int64
 
 	seq uint64
@@ -176,22 +177,24 @@ const Oldest = "oldest"
 // EventReader reads events. It is used by one goroutine at a time, and needs no end.
 type EventReader struct {
 	e       *Engine
-	seq     uint64 // of the last event read
-	foreign bool   // the position was that of another Engine
+	ctx     context.Context // of the caller of Events, for its identity only
+	seq     uint64          // of the last event read
+	foreign bool            // the position was that of another Engine
 }
 
 // Events returns a reader of the events after a position. That is the ID of an event or
 // EventReader.Position, Oldest, or "" for the present. The position of another Engine is valid: the
-// reader gets an EventGap and then all kept events. Invalid: the position is malformed.
-func (e *Engine) Events(after string) (*EventReader, error) {
+// reader gets an EventGap and then all kept events. The reader gets the events that the caller in
+// ctx sees; ctx need not last. Invalid: the position is malformed.
+func (e *Engine) Events(ctx context.Context, after string) (*EventReader, error) {
 	l := e.events
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch after {
 	case "":
-		return &EventReader{e: e, seq: l.last}, nil
+		return &EventReader{e: e, ctx: ctx, seq: l.last}, nil
 	case Oldest:
-		return &EventReader{e: e, seq: l.first() - 1}, nil
+		return &EventReader{e: e, ctx: ctx, seq: l.first() - 1}, nil
 	}
 	epoch, number, _ := strings.Cut(after, "-")
 	seq, err := strconv.ParseUint(number, 10, 64)
@@ -200,9 +203,9 @@ func (e *Engine) Events(after string) (*EventReader, error) {
 			Fix: "send the id of the last event, or " + Oldest}
 	}
 	if epoch != l.epoch {
-		return &EventReader{e: e, seq: l.first() - 1, foreign: true}, nil
+		return &EventReader{e: e, ctx: ctx, seq: l.first() - 1, foreign: true}, nil
 	}
-	return &EventReader{e: e, seq: seq}, nil
+	return &EventReader{e: e, ctx: ctx, seq: seq}, nil
 }
 
 // Position is the position after the last event that was read or skipped. It is valid for
@@ -244,8 +247,8 @@ func (r *EventReader) take(keep func(*Event) bool) (v Event, wake <-chan struct{
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if missed := int64(l.first() - 1 - r.seq); r.foreign || missed > 0 {
-		if r.foreign {
-			missed = -1
+		if c, own := callerOf(r.ctx); r.foreign || !own && !c.Operator() {
+			missed = -1 // those of other tenants are not to be counted
 		}
 		r.foreign, r.seq = false, max(r.seq, l.first()-1)
 		return Event{Type: EventGap, Time: time.Now(), Missed: missed, ID: l.position(r.seq)}, nil
@@ -258,7 +261,7 @@ func (r *EventReader) take(keep func(*Event) bool) (v Event, wake <-chan struct{
 			return Event{}, l.wake
 		}
 		r.seq++
-		if v := &l.ring[(r.seq-1)%keptEvents]; keep == nil || keep(v) {
+		if v := &l.ring[(r.seq-1)%keptEvents]; sees(r.ctx, sandbar.Client{Tenant: v.Tenant}, v.Sandbox) && (keep == nil || keep(v)) {
 			found := *v
 			found.ID = l.position(r.seq)
 			return found, nil
@@ -272,8 +275,8 @@ var refusable = map[Verb]bool{DidExecute: true, DidCreate: true, DidFork: true, 
 	DidRun: true, DidStart: true, DidCreateContext: true, DidRunCell: true}
 
 // refused records that an action failed before it began work.
-func (e *Engine) refused(client string, verb Verb, id sandbar.ID, err error) {
+func (e *Engine) refused(client sandbar.Client, verb Verb, id sandbar.ID, err error) {
 	if refusable[verb] {
-		e.happened(Event{Type: EventRefused, Client: client, Action: verb, Sandbox: id, Code: cmp.Or(sandbar.CodeOf(err), sandbar.Internal)})
+		e.happened(Event{Type: EventRefused, Client: client.Name, Tenant: client.Tenant, Action: verb, Sandbox: id, Code: cmp.Or(sandbar.CodeOf(err), sandbar.Internal)})
 	}
 }

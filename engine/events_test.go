@@ -21,7 +21,7 @@ import (
 // reader returns a reader of the events after a position.
 func (r *rig) reader(after string) *engine.EventReader {
 	r.t.Helper()
-	events, err := r.Events(after)
+	events, err := r.Events(context.Background(), after)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -234,7 +234,7 @@ func TestEventsBadPosition(t *testing.T) {
 	r := newRig(t, faulty.New(), nil)
 	r.create()
 	for _, after := range []string{"x", "-1", "abc", "abc-", "abc-x", "ABC DEF-1", strings.TrimSuffix(r.reader("").Position(), "1") + "99"} {
-		if _, err := r.Events(after); sandbar.CodeOf(err) != sandbar.Invalid || sandbar.AsError(err).Field != "after" {
+		if _, err := r.Events(context.Background(), after); sandbar.CodeOf(err) != sandbar.Invalid || sandbar.AsError(err).Field != "after" {
 			t.Errorf("%q: %v", after, err)
 		}
 	}

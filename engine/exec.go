@@ -23,6 +23,9 @@ func (s *Sandbox) Exec(ctx context.Context, c sandbar.Cmd, stdin sandbar.Input, 
 		c.began = began
 		s.e.called(c)
 	}()
+	if err := s.permit(ctx, DidRun); err != nil {
+		return sandbar.Result{}, err
+	}
 	if ctx.Err() != nil {
 		return sandbar.Result{}, sandbar.Errorf(sandbar.Canceled, "cancelled before it started: %w", context.Cause(ctx))
 	}
@@ -68,14 +71,14 @@ func (e *Engine) beginExec() error {
 func (s *Sandbox) await(p *program, client string) (sandbar.Result, error) {
 	s.mu.Lock()
 	s.awaited++
-	v := Event{Type: EventProgramStarted, Sandbox: s.id, Client: client, Program: "x" + strconv.Itoa(s.awaited)}
+	v := Event{Type: EventProgramStarted, Client: client, Program: "x" + strconv.Itoa(s.awaited)}
 	s.mu.Unlock()
-	s.e.happened(v)
+	s.happened(v)
 	r, err := s.pausedError(p.supervise())
 	if err == nil {
 		s.e.fillEnforced(s.spec, &r)
 	}
-	s.e.happened(Event{Type: EventProgramEnded, Sandbox: s.id, Program: v.Program}.ended(r, err))
+	s.happened(Event{Type: EventProgramEnded, Program: v.Program}.ended(r, err))
 	return r, err
 }
 
@@ -158,6 +161,9 @@ func (s *Sandbox) StartSink(ctx context.Context, c sandbar.Cmd, stdin sandbar.In
 
 // launch starts a program with followers; its output goes to sink.
 func (s *Sandbox) launch(ctx context.Context, c sandbar.Cmd, stdin sandbar.Input, lim sandbar.Limits, sink Sink, output *replay) (*Process, error) {
+	if err := s.permit(ctx, DidStart); err != nil {
+		return nil, err
+	}
 	if ctx.Err() != nil {
 		return nil, sandbar.Errorf(sandbar.Canceled, "cancelled before it started: %w", context.Cause(ctx))
 	}
@@ -185,7 +191,7 @@ func (s *Sandbox) launch(ctx context.Context, c sandbar.Cmd, stdin sandbar.Input
 	}
 	p.proc, p.started = run.proc, run.began
 	s.register(p)
-	s.e.happened(Event{Type: EventProgramStarted, Sandbox: s.id, Client: Client(ctx).Name, Program: p.id})
+	s.happened(Event{Type: EventProgramStarted, Client: Client(ctx).Name, Program: p.id})
 	go s.follow(p, run, time.Since(began))
 	return p, nil
 }
@@ -221,7 +227,7 @@ func (s *Sandbox) follow(p *Process, run *program, setup time.Duration) {
 		s.e.fillEnforced(s.spec, &r)
 	}
 	s.e.observe(s.id, Observation{Result: r, Err: err, Setup: setup, Total: setup + time.Since(p.started)})
-	s.e.happened(Event{Type: EventProgramEnded, Sandbox: s.id, Program: p.id}.ended(r, err))
+	s.happened(Event{Type: EventProgramEnded, Program: p.id}.ended(r, err))
 	s.finish(p.canceller, p, r, err)
 	if p.canceller.killed() && run.treeEnded == nil { // kill was perhaps called after supervise's last look and before Kill could see the end
 		s.killLeftovers(p)

@@ -40,8 +40,8 @@ const (
 
 // Admit checks a job and takes a slot or a position in the queue. It starts nothing. Errors:
 // Invalid, TooLarge (code, environment), Unsupported (language, a limit that cannot be enforced),
-// Exhausted (queue full), Unavailable (shutting down). The caller must end the Execution by Run or
-// Cancel.
+// Exhausted (queue full), Unavailable (shutting down), Denied (the client may read only). The
+// caller must end the Execution by Run or Cancel.
 func (e *Engine) Admit(job sandbar.Job) (*Execution, error) {
 	x, err := e.admit(job)
 	if err != nil { // otherwise its end is recorded
@@ -52,6 +52,9 @@ func (e *Engine) Admit(job sandbar.Job) (*Execution, error) {
 
 // admit implements Admit.
 func (e *Engine) admit(job sandbar.Job) (*Execution, error) {
+	if err := mayAct(job.Spec.Client, DidExecute); err != nil {
+		return nil, err
+	}
 	p, err := e.plan(job)
 	if err != nil {
 		return nil, err
@@ -78,7 +81,7 @@ func (x *Execution) enter() (err error) {
 	e := x.e
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if x.ticket, x.ready, err = e.enter(oneShot, x.plan.spec.Client, x.ready); err != nil {
+	if x.ticket, x.ready, err = e.enter(oneShot, x.plan.spec.Client, claimOf(x.plan.spec), x.ready); err != nil {
 		return err
 	}
 	e.executions[x] = struct{}{}
@@ -117,6 +120,7 @@ func (x *Execution) Run(sink Sink) (sandbar.Result, error) {
 	}
 	sink, done := x.record(sink)
 	r, err := x.run(sink)
+	x.ticket.uncount()
 	x.end(r, err)
 	done(r, err)
 	return r, err
@@ -155,7 +159,7 @@ func (x *Execution) begin() error {
 // before Run.
 func (x *Execution) end(r sandbar.Result, err error) {
 	x.e.called(call{client: x.plan.spec.Client, verb: DidExecute, sandbox: x.id, outcome: r.Outcome.String(), err: err, began: true})
-	x.e.happened(Event{Type: EventExecutionEnded, Sandbox: x.id, Client: x.plan.spec.Client.Name}.ended(r, err))
+	x.e.happened(Event{Type: EventExecutionEnded, Sandbox: x.id, Tenant: x.plan.spec.Client.Tenant, Client: x.plan.spec.Client.Name}.ended(r, err))
 	x.e.observe(x.id, Observation{Language: x.plan.language.Name, Result: r, Err: err,
 		Queued: x.queued, Setup: x.setup, Total: time.Since(x.admitted)})
 	x.e.mu.Lock()
@@ -229,7 +233,7 @@ func (x *Execution) run(sink Sink) (sandbar.Result, error) {
 		return sandbar.Result{}, err
 	}
 	x.id = l.id
-	x.e.happened(Event{Type: EventExecutionStarted, Sandbox: x.id, Client: x.plan.spec.Client.Name})
+	x.e.happened(Event{Type: EventExecutionStarted, Sandbox: x.id, Tenant: x.plan.spec.Client.Tenant, Client: x.plan.spec.Client.Name})
 	var once sync.Once
 	discard := func() { once.Do(func() { x.e.discard(l.id, l.sb, x.ticket) }) }
 	defer discard()

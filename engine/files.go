@@ -18,8 +18,8 @@ type files struct {
 }
 
 // counted runs call as activity of the sandbox.
-func (f files) counted(call func() error) error {
-	release, err := f.s.hold()
+func (f files) counted(ctx context.Context, verb Verb, call func() error) error {
+	release, err := f.s.hold(ctx, verb)
 	if err != nil {
 		return err
 	}
@@ -29,7 +29,7 @@ func (f files) counted(call func() error) error {
 
 // recorded is counted, as an action of the caller in ctx.
 func (f files) recorded(ctx context.Context, verb Verb, call func() error) error {
-	err := f.counted(call)
+	err := f.counted(ctx, verb, call)
 	f.s.called(ctx, verb, err)
 	return err
 }
@@ -44,7 +44,7 @@ func (s *Sandbox) explainGone(err error) error {
 
 func (f files) Open(ctx context.Context, path string) (_ sandbar.File, err error) {
 	defer func() { f.s.called(ctx, DidRead, err) }()
-	release, err := f.s.hold()
+	release, err := f.s.hold(ctx, DidRead)
 	if err != nil {
 		return nil, err
 	}
@@ -75,7 +75,7 @@ func (f files) Create(ctx context.Context, path string, opt sandbar.CreateOption
 			f.s.called(ctx, DidWrite, err)
 		}
 	}()
-	release, err := f.s.hold()
+	release, err := f.s.hold(ctx, DidWrite)
 	if err != nil {
 		return nil, err
 	}
@@ -88,12 +88,12 @@ func (f files) Create(ctx context.Context, path string, opt sandbar.CreateOption
 }
 
 func (f files) Stat(ctx context.Context, path string) (info sandbar.FileInfo, err error) {
-	err = f.counted(func() (err error) { info, err = f.fs.Stat(ctx, path); return err })
+	err = f.counted(ctx, looks, func() (err error) { info, err = f.fs.Stat(ctx, path); return err })
 	return info, err
 }
 
 func (f files) ReadDir(ctx context.Context, path, after string, limit int) (infos []sandbar.FileInfo, err error) {
-	err = f.counted(func() (err error) { infos, err = f.fs.ReadDir(ctx, path, after, limit); return err })
+	err = f.counted(ctx, looks, func() (err error) { infos, err = f.fs.ReadDir(ctx, path, after, limit); return err })
 	return infos, err
 }
 
@@ -115,6 +115,9 @@ func (f files) Chmod(ctx context.Context, path string, mode fs.FileMode, recursi
 
 // ReadFiles implements sandbar.BatchReader if the driver's FS does. Otherwise: Unsupported.
 func (f files) ReadFiles(ctx context.Context, paths []string, max int) (all []sandbar.FileContent, err error) {
+	if err := f.s.permit(ctx, DidRead); err != nil {
+		return nil, err
+	}
 	r, ok := f.fs.(sandbar.BatchReader)
 	if !ok {
 		return nil, f.cannot("read many files at once", "open them one by one")
@@ -125,6 +128,9 @@ func (f files) ReadFiles(ctx context.Context, paths []string, max int) (all []sa
 
 // Chown implements sandbar.Owner if the driver's FS does. Otherwise: Unsupported.
 func (f files) Chown(ctx context.Context, path string, uid, gid uint32, recursive bool) error {
+	if err := f.s.permit(ctx, DidChmod); err != nil {
+		return err
+	}
 	o, ok := f.fs.(sandbar.Owner)
 	if !ok {
 		return f.cannot("change the owner of files", "leave it as it is")
@@ -134,6 +140,9 @@ func (f files) Chown(ctx context.Context, path string, uid, gid uint32, recursiv
 
 // RenameNew implements sandbar.Mover if the driver's FS does. Otherwise: Unsupported.
 func (f files) RenameNew(ctx context.Context, from, to string) error {
+	if err := f.s.permit(ctx, DidRename); err != nil {
+		return err
+	}
 	m, ok := f.fs.(sandbar.Mover)
 	if !ok {
 		return f.cannot("rename without replacing", "look first, then rename")
@@ -145,7 +154,7 @@ func (f files) RenameNew(ctx context.Context, from, to string) error {
 // An open watch keeps the sandbox from being idle.
 func (f files) Watch(ctx context.Context, path string, recursive bool) (_ sandbar.FileWatch, err error) {
 	defer func() { f.s.called(ctx, DidWatch, err) }()
-	release, err := f.s.hold()
+	release, err := f.s.hold(ctx, DidWatch)
 	if err != nil {
 		return nil, err
 	}

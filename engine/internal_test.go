@@ -14,6 +14,9 @@ import (
 	"github.com/sandbar-dev/sandbar/driver"
 )
 
+// nothing is a claim that takes nothing of a quota.
+var nothing claim
+
 // The precedence of outcomes, one combination per row. at is the time of the engine's decision,
 // ended the program's duration; 0 is unknown.
 func TestDecide(t *testing.T) {
@@ -191,7 +194,7 @@ func TestQueueModel(t *testing.T) {
 		}
 		t.Repeat(map[string]func(*rapid.T){
 			"enter": func(t *rapid.T) {
-				k, err := q.enter(kind(rapid.IntRange(0, 1).Draw(t, "kind")), sandbar.Client{})
+				k, err := q.enter(kind(rapid.IntRange(0, 1).Draw(t, "kind")), sandbar.Client{}, nothing)
 				switch {
 				case len(holding) < places:
 					holding = append(holding, k)
@@ -284,7 +287,7 @@ func TestSharesModel(t *testing.T) {
 		t.Repeat(map[string]func(*rapid.T){
 			"enter": func(t *rapid.T) {
 				c := sandbar.Client{Name: rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "name"), Flow: rapid.SampledFrom([]string{"1", "2"}).Draw(t, "flow")}
-				k, err := q.enter(oneShot, c)
+				k, err := q.enter(oneShot, c, nothing)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -350,7 +353,7 @@ func TestSharesModel(t *testing.T) {
 					t.Fatalf("%d of %d places are taken", busy, places)
 				}
 				for name, b := range bounds {
-					if s := q.clients[name]; s != nil && s.taken > b.MaxSandboxes {
+					if s := q.clients[party{name: name}]; s != nil && s.taken > b.MaxSandboxes {
 						t.Fatalf("%s has %d places, and may have %d", name, s.taken, b.MaxSandboxes)
 					}
 				}

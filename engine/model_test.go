@@ -147,7 +147,7 @@ func (w *world) check(places, longest int) {
 	if s.Queued > 0 && (s.Active+s.Sandboxes != places || s.Ready > 0) {
 		w.fault("a place is free and somebody waits: %+v", s)
 	}
-	if l := len(w.List()); l != s.Sandboxes {
+	if l := len(w.List(context.Background())); l != s.Sandboxes {
 		w.fault("%d listed, %d counted", l, s.Sandboxes)
 	}
 }

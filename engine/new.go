@@ -38,6 +38,8 @@ type Engine struct {
 	shutdownDone chan struct{} // closed when Shutdown is complete
 	forced       sync.Once
 
+	limiting sync.Mutex // one changes Config.Clients and Config.Tenants at a time; guards them
+
 	mu          sync.Mutex
 	closing     bool
 	executions  map[*Execution]struct{}
@@ -68,7 +70,11 @@ func New(c Config) (*Engine, error) {
 		return nil, err
 	}
 	e.queue = newQueue(c.MaxSandboxes, c.MaxQueue, c.Clients, func() { e.work.add(-1); e.pools.wake() })
-	paces := newRateLimiters(c.Clients, nil)
+	e.queue.setLimits(c.Clients, c.Tenants)
+	for _, p := range e.paused.list() {
+		e.queue.addDisk(p.Spec.Client, p.Size)
+	}
+	paces := newRateLimiters(c.Clients, c.Tenants, nil)
 	e.rateLimiters.Store(&paces)
 	if len(c.Templates) > 0 {
 		if e.pools, err = e.newPools(c.Templates); err != nil {
@@ -122,7 +128,7 @@ func unavailable() error {
 // enter takes a slot or a position in the queue, unless Shutdown has begun. r is a prestarted
 // sandbox or nil. enter returns r with its own slot, unless the client is at its limit; it discards
 // an r that it does not return. e.mu must be held, so that Shutdown finds all earlier entries.
-func (e *Engine) enter(k kind, c sandbar.Client, r *readySandbox) (*ticket, *readySandbox, error) {
+func (e *Engine) enter(k kind, c sandbar.Client, d claim, r *readySandbox) (*ticket, *readySandbox, error) {
 	if e.closing {
 		if r != nil {
 			r.discard(e)
@@ -130,13 +136,13 @@ func (e *Engine) enter(k kind, c sandbar.Client, r *readySandbox) (*ticket, *rea
 		return nil, nil, unavailable()
 	}
 	if r != nil {
-		if r.ticket.assign(k, c) {
+		if r.ticket.assign(k, c, d) {
 			return r.ticket, r, nil
 		}
 		// Other requests of the same client came in between, and the client is at its limit.
 		r.discard(e)
 	}
-	t, err := e.queue.enter(k, c)
+	t, err := e.queue.enter(k, c, d)
 	if err == nil {
 		e.work.add(1)
 	}

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -46,13 +47,21 @@ func (e *Engine) Pause(ctx context.Context, id sandbar.ID) error {
 
 // pause implements Pause. suspend is stored as Paused.Suspended.
 func (e *Engine) pause(ctx context.Context, id sandbar.ID, suspend bool) error {
-	s, saver, err := e.saver(id)
+	s, saver, err := e.saver(ctx, DidPause, id)
 	if err != nil {
 		return err
 	}
-	space, place, err := e.paused.reserve(s.spec.Client.Name)
+	space, place, err := e.paused.reserve(s.spec.Client)
 	if err != nil {
 		return err
+	}
+	room, err := s.ticket.room()
+	if err != nil {
+		place.leave()
+		return err
+	}
+	if room > 0 && (space == 0 || room < space) {
+		space = room
 	}
 	if err := s.beginPause(); err != nil {
 		place.leave()
@@ -89,7 +98,7 @@ func (e *Engine) Suspend(ctx context.Context) (ended int) {
 	var work sync.WaitGroup
 	var failed atomic.Int64
 	places := make(chan struct{}, runtime.NumCPU())
-	for _, i := range e.List() {
+	for _, i := range e.List(ctx) {
 		work.Go(func() {
 			places <- struct{}{}
 			defer func() { <-places }()
@@ -104,8 +113,11 @@ func (e *Engine) Suspend(ctx context.Context) (ended int) {
 }
 
 // saver returns a live sandbox that can be saved.
-func (e *Engine) saver(id sandbar.ID) (*Sandbox, driver.Saver, error) {
-	s, err := e.Get(id)
+func (e *Engine) saver(ctx context.Context, verb Verb, id sandbar.ID) (*Sandbox, driver.Saver, error) {
+	if err := e.permit(ctx, verb, id); err != nil {
+		return nil, nil, err
+	}
+	s, err := e.Get(ctx, id)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -190,9 +202,15 @@ func (s *Sandbox) savePaused(saver driver.Saver, space int64, place *place, susp
 			}
 			spec := s.spec
 			spec.Egress = s.egress
-			err := s.e.paused.commit(tmp, pausedFile{Lived: s.lived + time.Since(s.began), Env: s.env,
+			undo, err := s.ticket.keepDisk(size)
+			if err != nil {
+				return err
+			}
+			err = s.e.paused.commit(tmp, pausedFile{Lived: s.lived + time.Since(s.began), Env: s.env,
 				Paused: Paused{ID: s.id, Spec: spec, Created: s.created, Since: time.Now(), Size: size, Note: s.note, Suspended: suspend}}, place)
-			s.paused = err == nil
+			if s.paused = err == nil; err != nil {
+				undo()
+			}
 			return err
 		}})
 		return err
@@ -230,10 +248,17 @@ func (s *Sandbox) pausedError(r sandbar.Result, err error) (sandbar.Result, erro
 
 // SetPausedNote replaces Paused.Note of a paused sandbox. When it returns nil, the note is on disk.
 // NotFound: no sandbox with this id is paused. Conflict: it is being resumed or removed.
-func (e *Engine) SetPausedNote(id sandbar.ID, note []byte) error { return e.paused.setNote(id, note) }
+func (e *Engine) SetPausedNote(ctx context.Context, id sandbar.ID, note []byte) error {
+	if err := e.permit(ctx, DidPause, id); err != nil {
+		return err
+	}
+	return e.paused.setNote(id, note)
+}
 
-// Paused returns the paused sandboxes, oldest first.
-func (e *Engine) Paused() []Paused { return e.paused.list() }
+// Paused returns the paused sandboxes that the caller in ctx sees, oldest first.
+func (e *Engine) Paused(ctx context.Context) []Paused {
+	return slices.DeleteFunc(e.paused.list(), func(p Paused) bool { return !sees(ctx, p.Spec.Client, p.ID) })
+}
 
 // Resume continues a paused sandbox under its own id. It waits if no slot is free. NotFound: no
 // sandbox with this id is paused. Conflict: it is being resumed or removed. Gone: its state is
@@ -241,6 +266,9 @@ func (e *Engine) Paused() []Paused { return e.paused.list() }
 // paused.
 func (e *Engine) Resume(ctx context.Context, id sandbar.ID) (_ *Sandbox, err error) {
 	defer func() { e.called(callOf(ctx, DidResume, id, outcomeOK, err)) }()
+	if err := e.permit(ctx, DidResume, id); err != nil {
+		return nil, err
+	}
 	if s := e.find(id); s != nil {
 		if !s.wasPaused() {
 			return nil, sandbar.Errorf(sandbar.Conflict, "sandbox %s is not paused", id)
@@ -267,7 +295,7 @@ func (e *Engine) Resume(ctx context.Context, id sandbar.ID) (_ *Sandbox, err err
 	began := time.Now()
 	s := e.newSandbox(id, p.Spec)
 	s.created, s.lived, s.env, s.note, s.suspended = p.Created, p.Lived, p.Env, p.Note, p.Suspended
-	if err := e.restore(ctx, s, filepath.Join(dir, pausedState), nil); err != nil {
+	if err := e.restore(ctx, s, filepath.Join(dir, pausedState), nil, p.Size); err != nil {
 		return nil, err
 	}
 	// The state is used up when the sandbox is there: its programs run.
@@ -278,6 +306,7 @@ func (e *Engine) Resume(ctx context.Context, id sandbar.ID) (_ *Sandbox, err err
 		return nil, err
 	}
 	done = true
+	e.queue.addDisk(p.Spec.Client, -p.Size)
 	os.RemoveAll(gone) // on failure the next start removes it
 	e.log.Info("sandbox resumed", "sandbox", id, "took", time.Since(began))
 	return s, nil
@@ -308,6 +337,12 @@ func (e *Engine) CreateFrom(ctx context.Context, id sandbar.ID, f FromPaused) (s
 	defer func() {
 		e.called(call{client: f.Client, verb: DidCreate, sandbox: idOf(s, err), outcome: outcomeOK, err: err})
 	}()
+	if err := e.permit(ctx, DidCreate, id); err != nil {
+		return nil, err
+	}
+	if f.Client, err = creator(ctx, f.Client); err != nil {
+		return nil, err
+	}
 	p, dir, release, err := e.paused.read(id)
 	if err != nil {
 		return nil, err
@@ -345,7 +380,7 @@ func (e *Engine) CreateFrom(ctx context.Context, id sandbar.ID, f FromPaused) (s
 	p.Spec.Egress = egress
 	s = e.newSandbox(sandbar.NewID(), p.Spec)
 	s.spec.Name, s.spec.Labels, s.spec.Client, s.spec.Network = "", maps.Clone(f.Labels), f.Client, network
-	if err := e.restore(ctx, s, filepath.Join(dir, pausedState), nil); err != nil {
+	if err := e.restore(ctx, s, filepath.Join(dir, pausedState), nil, 0); err != nil {
 		return nil, err
 	}
 	s.spec.Env, s.env = env, mergeEnv(p.Env, f.Env) // the driver has made it with that of the state
@@ -357,9 +392,10 @@ func (e *Engine) CreateFrom(ctx context.Context, id sandbar.ID, f FromPaused) (s
 	return s, nil
 }
 
-// restore takes a slot, unless t is one, and makes the sandbox from a state. On an error the slot
-// is free when nothing is left of the sandbox.
-func (e *Engine) restore(ctx context.Context, s *Sandbox, dir string, t *ticket) (err error) {
+// restore takes a slot, unless t is one, and makes the sandbox from a state. credit is the space of
+// the state if the sandbox takes its place. On an error the slot is free when nothing is left of
+// the sandbox.
+func (e *Engine) restore(ctx context.Context, s *Sandbox, dir string, t *ticket, credit int64) (err error) {
 	b, err := e.backend(s.spec.Driver)
 	if err != nil {
 		return err
@@ -369,7 +405,7 @@ func (e *Engine) restore(ctx context.Context, s *Sandbox, dir string, t *ticket)
 		return e.cannotSave(s.spec.Driver)
 	}
 	if t == nil {
-		if t, err = e.takeSlot(ctx, s.spec.Client, !s.suspended); err != nil {
+		if t, err = e.takeSlot(ctx, s.spec, credit, !s.suspended); err != nil {
 			return err
 		}
 	}
@@ -387,16 +423,18 @@ func (e *Engine) restore(ctx context.Context, s *Sandbox, dir string, t *ticket)
 	return err
 }
 
-// takeSlot waits for a slot for a long-lived sandbox. With rated it counts as a request of the
-// client.
-func (e *Engine) takeSlot(ctx context.Context, c sandbar.Client, rated bool) (*ticket, error) {
+// takeSlot waits for a slot for a long-lived sandbox. credit is as in restore. With rated it counts
+// as a request of the client.
+func (e *Engine) takeSlot(ctx context.Context, spec sandbar.Spec, credit int64, rated bool) (*ticket, error) {
 	if rated {
-		if err := e.allow(c); err != nil {
+		if err := e.allow(spec.Client); err != nil {
 			return nil, err
 		}
 	}
+	d := claimOf(spec)
+	d.credit = credit
 	e.mu.Lock()
-	t, _, err := e.enter(longLived, c, nil)
+	t, _, err := e.enter(longLived, spec.Client, d, nil)
 	e.mu.Unlock()
 	if err != nil {
 		return nil, err
@@ -427,11 +465,11 @@ func (e *Engine) fork(ctx context.Context, id sandbar.ID, n int) (forks []*Sandb
 	if n < 1 || n > maxForks {
 		return nil, &sandbar.Error{Code: sandbar.Invalid, Field: "count", Message: "count: " + showNumber(int64(n)) + " is out of range; allowed: 1 to " + showNumber(int64(maxForks))}
 	}
-	source, saver, err := e.saver(id)
+	source, saver, err := e.saver(ctx, DidFork, id)
 	if err != nil {
 		return nil, err
 	}
-	release, err := source.hold()
+	release, err := source.hold(ctx, DidFork)
 	if err != nil {
 		return nil, err
 	}
@@ -448,7 +486,7 @@ func (e *Engine) fork(ctx context.Context, id sandbar.ID, n int) (forks []*Sandb
 	for range n {
 		s := e.newSandbox(sandbar.NewID(), source.Info().Spec)
 		s.spec.Name, s.env = "", source.env
-		if s.ticket, err = e.takeSlot(ctx, s.spec.Client, true); err != nil {
+		if s.ticket, err = e.takeSlot(ctx, s.spec, 0, true); err != nil {
 			return forks, err
 		}
 		forks = append(forks, s)
@@ -489,7 +527,7 @@ func (e *Engine) forkInto(ctx context.Context, saver driver.Saver, id sandbar.ID
 	}
 	for _, s := range forks {
 		t := s.ticket
-		if err := e.restore(ctx, s, state, t); err != nil {
+		if err := e.restore(ctx, s, state, t, 0); err != nil {
 			return err
 		}
 	}

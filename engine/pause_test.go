@@ -99,7 +99,7 @@ func TestPauseAndResume(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, waited := background.Wait(t.Context())
-	_, got := first.Get(id)
+	_, got := first.Get(context.Background(), id)
 	_, again := first.Resume(t.Context(), sandbar.NewID())
 	for what, err := range map[string]error{"a command": <-running, "a process": waited, "Get": got, "Pause": first.Pause(t.Context(), id)} {
 		if e := sandbar.AsError(err); e == nil || e.Code != sandbar.Conflict || !strings.Contains(e.Message, "paused") || !strings.Contains(e.Fix, string(id)) {
@@ -112,7 +112,7 @@ func TestPauseAndResume(t *testing.T) {
 	if sandbar.CodeOf(again) != sandbar.NotFound {
 		t.Errorf("resuming an unknown sandbox: %v", again)
 	}
-	if st := first.Stats(); st.Sandboxes != 0 || len(first.List()) != 0 {
+	if st := first.Stats(); st.Sandboxes != 0 || len(first.List(context.Background())) != 0 {
 		t.Errorf("a paused sandbox has a slot: %+v", st)
 	}
 	if err := first.Shutdown(t.Context()); err != nil {
@@ -120,7 +120,7 @@ func TestPauseAndResume(t *testing.T) {
 	}
 
 	second := newPausing(t, saving(), dir, nil)
-	all := second.Paused()
+	all := second.Paused(context.Background())
 	if len(all) != 1 || all[0].ID != id || all[0].Spec.Name != "box" || string(all[0].Note) != "note" || all[0].Suspended || all[0].Size <= 0 || !all[0].Created.Equal(info.Created) {
 		t.Fatalf("%+v", all)
 	}
@@ -152,15 +152,15 @@ func TestSuspend(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if ended := first.Suspend(t.Context()); ended != 1 || len(first.List()) != 1 {
-		t.Errorf("%d sandboxes were not saved, %d run", ended, len(first.List()))
+	if ended := first.Suspend(t.Context()); ended != 1 || len(first.List(context.Background())) != 1 {
+		t.Errorf("%d sandboxes were not saved, %d run", ended, len(first.List(context.Background())))
 	}
 	if err := first.Shutdown(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	limits := map[string]engine.ClientLimits{"c": {Rate: 0.001, Burst: 1}}
 	second := newPausing(t, saving(), dir, func(c *engine.Config) { c.Clients = limits })
-	all := second.Paused()
+	all := second.Paused(context.Background())
 	for _, p := range all {
 		if !p.Suspended {
 			t.Errorf("%+v", p)
@@ -189,10 +189,10 @@ func TestResumeWhilePausing(t *testing.T) {
 	paused := make(chan error, 1)
 	go func() { paused <- r.Pause(context.Background(), id) }()
 	<-removing
-	if n := len(r.List()); n != 0 || len(r.Paused()) != 1 {
-		t.Errorf("%d sandboxes run, %d are paused", n, len(r.Paused()))
+	if n := len(r.List(context.Background())); n != 0 || len(r.Paused(context.Background())) != 1 {
+		t.Errorf("%d sandboxes run, %d are paused", n, len(r.Paused(context.Background())))
 	}
-	if _, err := r.Get(id); sandbar.CodeOf(err) != sandbar.Conflict {
+	if _, err := r.Get(context.Background(), id); sandbar.CodeOf(err) != sandbar.Conflict {
 		t.Errorf("Get: %v", err)
 	}
 	over, cancel := context.WithCancel(t.Context())
@@ -254,7 +254,7 @@ func TestPausedRemoved(t *testing.T) {
 				t.Fatal(err)
 			}
 			r := newPausing(t, saving(), bad, nil)
-			if n := len(r.Paused()); n != 2 {
+			if n := len(r.Paused(context.Background())); n != 2 {
 				t.Errorf("%d are listed", n)
 			}
 			_, err := r.Resume(t.Context(), ids[1])
@@ -398,13 +398,13 @@ func TestPausedShare(t *testing.T) {
 	refused(got[1], `the paused sandboxes of the client "c" take`, "paused.max_bytes")
 	d.OnSave = nil
 
-	left := r.Paused()
+	left := r.Paused(context.Background())
 	if err := r.Shutdown(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	r = newPausing(t, d, dir, change)
-	if len(r.Paused()) != len(left) {
-		t.Errorf("%d paused sandboxes, want %d", len(r.Paused()), len(left))
+	if len(r.Paused(context.Background())) != len(left) {
+		t.Errorf("%d paused sandboxes, want %d", len(r.Paused(context.Background())), len(left))
 	}
 	refused(pause(of("a")), `the client "a" has 2 paused sandboxes`)
 }
@@ -451,7 +451,7 @@ func TestFork(t *testing.T) {
 	if _, err := r.Fork(t.Context(), s.ID(), 3); !errors.Is(err, broken) {
 		t.Errorf("%v", err)
 	}
-	if n := len(r.List()); n != 1 || names(t, dir) != "" {
+	if n := len(r.List(context.Background())); n != 1 || names(t, dir) != "" {
 		t.Errorf("%d sandboxes, and on disk: %s", n, names(t, dir))
 	}
 }
@@ -490,11 +490,11 @@ func TestPausedLifetime(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(19 * time.Minute)
-		if _, err := r.Get(s.ID()); err != nil {
+		if _, err := r.Get(context.Background(), s.ID()); err != nil {
 			t.Errorf("after 59 minutes: %v", err)
 		}
 		time.Sleep(2 * time.Minute)
-		if _, err := r.Get(s.ID()); sandbar.CodeOf(err) != sandbar.NotFound {
+		if _, err := r.Get(context.Background(), s.ID()); sandbar.CodeOf(err) != sandbar.NotFound {
 			t.Errorf("after 61 minutes: %v", err)
 		}
 	})

@@ -68,18 +68,18 @@ type pausedStore struct {
 	dir      string // "": there is none
 	maxCount int
 	maxBytes int64
-	share    int // of both for a client with a name, in percent; <0 all
+	share    int // of both for a client with a name or a tenant, in percent; <0 all
 
 	mu       sync.Mutex
 	all      map[sandbar.ID]*pausedEntry
-	reserved map[string]int // sandboxes that are being paused, by the client's name
+	reserved map[party]int // sandboxes that are being paused, by their client or tenant
 }
 
 // openPaused reads the directory of paused sandboxes, and removes what is incomplete.
 func openPaused(c Config) (*pausedStore, error) {
 	dir := c.PausedDir
 	s := &pausedStore{dir: dir, maxCount: c.MaxPaused, maxBytes: c.MaxPausedBytes, share: c.PausedShare,
-		all: map[sandbar.ID]*pausedEntry{}, reserved: map[string]int{}}
+		all: map[sandbar.ID]*pausedEntry{}, reserved: map[party]int{}}
 	if dir == "" {
 		return s, nil
 	}
@@ -140,7 +140,7 @@ func readPaused(dir string, id sandbar.ID) *pausedEntry {
 // left, and commit leaves it.
 type place struct {
 	s      *pausedStore
-	client string
+	client party
 	left   bool // guarded by s.mu
 }
 
@@ -163,13 +163,14 @@ func (p *place) end() {
 
 // reserve takes a place for one more sandbox of a client, and returns the space that it may take,
 // in bytes, 0 for no bound.
-func (s *pausedStore) reserve(client string) (bytes int64, p *place, err error) {
+func (s *pausedStore) reserve(c sandbar.Client) (bytes int64, p *place, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.dir == "" {
 		return 0, nil, &sandbar.Error{Code: sandbar.Unsupported, Message: "this process has no directory for paused sandboxes",
 			Fix: "use a daemon (sandbar serve) that is the only one with its state_dir"}
 	}
+	client := partyOf(c)
 	for _, q := range s.quotas(client) {
 		if q.maxCount > 0 && q.count >= q.maxCount {
 			return 0, nil, q.tooMany()
@@ -200,11 +201,11 @@ type quota struct {
 
 // quotas returns the bounds that hold for a client: those of all sandboxes, and its share of them
 // if it has a name. The caller has s.mu.
-func (s *pausedStore) quotas(client string) []quota {
+func (s *pausedStore) quotas(client party) []quota {
 	all, own := quota{of: "the daemon", maxCount: s.maxCount, maxBytes: s.maxBytes}, quota{}
 	for _, p := range s.all {
 		all.count, all.bytes = all.count+1, all.bytes+p.Size
-		if p.Spec.Client.Name == client {
+		if partyOf(p.Spec.Client) == client {
 			own.count, own.bytes = own.count+1, own.bytes+p.Size
 		}
 	}
@@ -214,10 +215,10 @@ func (s *pausedStore) quotas(client string) []quota {
 			own.count += n
 		}
 	}
-	if client == "" || s.share < 0 {
+	if client == (party{}) || s.share < 0 {
 		return []quota{all}
 	}
-	own.of, own.setting = "the client "+sandbar.Quote(client, 100), "paused.client_share or "
+	own.of, own.setting = "the "+client.String(), "paused.client_share or "
 	if s.maxCount > 0 {
 		own.maxCount = max(1, s.maxCount*s.share/100)
 	}
@@ -269,7 +270,7 @@ func (s *pausedStore) commit(tmp string, f pausedFile, p *place) error {
 	if s.all[f.ID] != nil {
 		return sandbar.Errorf(sandbar.Internal, "sandbox %s is paused already", f.ID)
 	}
-	for _, q := range s.quotas(f.Spec.Client.Name) { // others may have been paused since reserve
+	for _, q := range s.quotas(partyOf(f.Spec.Client)) { // others may have been paused since reserve
 		if q.maxBytes > 0 && q.bytes+f.Size > q.maxBytes {
 			return q.tooLarge(f.Size)
 		}
@@ -421,6 +422,16 @@ func (s *pausedStore) refusal(id sandbar.ID) error {
 		return nil
 	}
 	return isPaused(id)
+}
+
+// owner returns the client that has created a paused sandbox.
+func (s *pausedStore) owner(id sandbar.ID) (c sandbar.Client, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if p := s.all[id]; p != nil {
+		return p.Spec.Client, true
+	}
+	return c, false
 }
 
 // isPaused is the error of a call that a paused sandbox cannot serve.

@@ -18,21 +18,25 @@ type queue struct {
 	maxWaiting int // how many requests may wait
 	waiting    int // how many requests wait
 	limits     map[string]ClientLimits
+	quotas     map[string]TenantLimits
 	onLeave    func()
 	taken      [kinds]int
-	clients    map[string]*clientQueue
+	clients    map[party]*clientQueue
 	turns      list.List // of *clientQueue: clients with waiting requests, the next first
 }
 
-// clientQueue is the state of one client in the queue.
+// clientQueue is the state of one client, or of one tenant, in the queue.
 type clientQueue struct {
-	name    string
-	limits  ClientLimits
-	taken   int // slots that it holds
-	waiting int // its waiting tickets
-	flows   map[string]*flow
-	turns   list.List     // of *flow: flows with waiting tickets, the next first
-	elem    *list.Element // in queue.turns; nil if no ticket waits
+	party
+	limits   ClientLimits
+	quota    TenantLimits
+	use      usage // of tickets with a slot and of waiting ones, and of paused sandboxes
+	taken    int   // slots that it holds
+	oneShots int   // those of executions
+	waiting  int   // its waiting tickets
+	flows    map[string]*flow
+	turns    list.List     // of *flow: flows with waiting tickets, the next first
+	elem     *list.Element // in queue.turns; nil if no ticket waits
 }
 
 // flow is the waiting line of one flow of a client; see sandbar.Client.
@@ -58,6 +62,8 @@ type ticket struct {
 	q       *queue
 	kind    kind
 	granted chan struct{} // closed when the ticket has its slot
+	claim   claim         // guarded by q.mu
+	counted bool          // the claim is part of the client's usage; guarded by q.mu
 
 	// Guarded by q.mu.
 	client *clientQueue  // nil while the kind is reserved
@@ -68,28 +74,39 @@ type ticket struct {
 
 // newQueue makes a queue that calls onLeave once for each ticket that has left.
 func newQueue(slots, maxWaiting int, limits map[string]ClientLimits, onLeave func()) *queue {
-	return &queue{slots: slots, maxWaiting: maxWaiting, limits: limits, onLeave: onLeave, clients: map[string]*clientQueue{}}
+	return &queue{slots: slots, maxWaiting: maxWaiting, limits: limits, onLeave: onLeave, clients: map[party]*clientQueue{}}
 }
 
-// setLimits replaces the limits of all clients.
-func (q *queue) setLimits(limits map[string]ClientLimits) {
+// setLimits replaces the limits of all clients and the quotas of all tenants.
+func (q *queue) setLimits(limits map[string]ClientLimits, quotas map[string]TenantLimits) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.limits = limits
-	for name, s := range q.clients {
-		s.limits = limits[name]
+	q.limits, q.quotas = limits, quotas
+	for _, s := range q.clients {
+		s.setLimits(q)
 	}
 	q.grantWaiting()
 }
 
-// clientOf returns the state of a client. q.mu is held.
-func (q *queue) clientOf(name string) *clientQueue {
-	s := q.clients[name]
+// partyOf returns the state of a client or of its tenant. q.mu is held.
+func (q *queue) partyOf(c sandbar.Client) *clientQueue {
+	p := partyOf(c)
+	s := q.clients[p]
 	if s == nil {
-		s = &clientQueue{name: name, limits: q.limits[name], flows: map[string]*flow{}}
-		q.clients[name] = s
+		s = &clientQueue{party: p, flows: map[string]*flow{}}
+		s.setLimits(q)
+		q.clients[p] = s
 	}
 	return s
+}
+
+// setLimits takes over the limits of the queue. q.mu is held.
+func (s *clientQueue) setLimits(q *queue) {
+	if s.tenant != "" {
+		s.quota = q.quotas[s.tenant]
+		return
+	}
+	s.limits = q.limits[s.name]
 }
 
 // full reports whether the client is at its limit of slots.
@@ -97,12 +114,16 @@ func (s *clientQueue) full() bool {
 	return s.limits.MaxSandboxes > 0 && s.taken >= s.limits.MaxSandboxes
 }
 
-// enter takes a slot or a position in the waiting line. It never blocks.
-func (q *queue) enter(k kind, c sandbar.Client) (*ticket, error) {
+// enter takes a slot or a position in the waiting line, and what the sandbox takes of the quotas.
+// It never blocks.
+func (q *queue) enter(k kind, c sandbar.Client, d claim) (*ticket, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	s := q.clientOf(c.Name)
-	t := &ticket{q: q, kind: k, granted: make(chan struct{}), client: s}
+	s := q.partyOf(c)
+	if err := s.admit(d); err != nil {
+		return nil, err
+	}
+	t := &ticket{q: q, kind: k, granted: make(chan struct{}), client: s, claim: d}
 	switch {
 	case q.takenSlots() < q.slots && !s.full():
 		// If a slot is free, tickets wait only because their client is at its limit. Their turn
@@ -112,20 +133,21 @@ func (q *queue) enter(k kind, c sandbar.Client) (*ticket, error) {
 		return nil, s.tooMany()
 	case q.waiting < q.maxWaiting+q.taken[reserved]:
 		// A reserved slot is given up on demand, so a request that waits for one is no overload.
-		q.join(t, c.Flow)
+		q.join(t, flowOf(c))
 	default:
 		e := sandbar.Errorf(sandbar.Exhausted, "all %d slots for sandboxes are taken and the queue is full with %d waiting requests",
 			q.slots, q.waiting)
 		e.Fix = "try again when some have ended, or let the operator raise the number of sandboxes or the length of the queue"
 		return nil, e
 	}
+	s.use.add(d, 1)
+	t.counted = true
 	return t, nil
 }
 
 // tooMany is the error of a client with too many waiting requests.
 func (s *clientQueue) tooMany() error {
-	e := sandbar.Errorf(sandbar.Exhausted, "client %s is at its limit with %d sandboxes and %d waiting requests",
-		sandbar.Quote(s.name, 100), s.taken, s.waiting)
+	e := sandbar.Errorf(sandbar.Exhausted, "%s is at its limit with %d sandboxes and %d waiting requests", s.party, s.taken, s.waiting)
 	e.Fix = "try again when some have ended, or let the operator raise max_sandboxes or max_queue of this client"
 	e.RetryAfter = time.Second
 	return e
@@ -203,18 +225,20 @@ func (q *queue) reserve() *ticket {
 	return t
 }
 
-// assign gives a reserved slot to a client. It returns false if the client is at its limit.
-func (t *ticket) assign(k kind, c sandbar.Client) bool {
+// assign gives a reserved slot to a client. It returns false if the client is at its limit, or its
+// tenant at a quota.
+func (t *ticket) assign(k kind, c sandbar.Client, d claim) bool {
 	t.q.mu.Lock()
 	defer t.q.mu.Unlock()
-	s := t.q.clientOf(c.Name)
-	if s.full() {
+	s := t.q.partyOf(c)
+	if s.full() || s.admit(d) != nil {
 		return false
 	}
 	t.q.taken[t.kind]--
-	t.kind, t.client = k, s
-	t.q.taken[k]++
-	s.taken++
+	t.kind, t.client, t.claim = k, s, d
+	s.use.add(d, 1)
+	t.counted = true
+	t.q.take(t)
 	return true
 }
 
@@ -222,7 +246,7 @@ func (t *ticket) assign(k kind, c sandbar.Client) bool {
 func (q *queue) full(c sandbar.Client) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.clientOf(c.Name).full()
+	return q.partyOf(c).full()
 }
 
 // isWaiting reports whether the ticket waits for a slot and its client is below its limit.
@@ -235,9 +259,17 @@ func (t *ticket) isWaiting() bool {
 func (q *queue) takenSlots() int { return q.taken[oneShot] + q.taken[longLived] + q.taken[reserved] }
 
 func (q *queue) grant(t *ticket) {
+	q.take(t)
+	close(t.granted)
+}
+
+// take counts the slot of a ticket.
+func (q *queue) take(t *ticket) {
 	q.taken[t.kind]++
 	t.client.taken++
-	close(t.granted)
+	if t.kind == oneShot {
+		t.client.oneShots++
+	}
 }
 
 // leave frees the slot or leaves the waiting line. Only the first call has an effect. A freed slot
@@ -256,6 +288,7 @@ func (t *ticket) withdraw() bool {
 		return false
 	}
 	t.left = true
+	t.free()
 	if t.elem != nil {
 		t.q.removeFromLine(t)
 		return true
@@ -263,6 +296,9 @@ func (t *ticket) withdraw() bool {
 	t.q.taken[t.kind]--
 	if t.client != nil {
 		t.client.taken--
+		if t.kind == oneShot {
+			t.client.oneShots--
+		}
 	}
 	t.q.grantWaiting()
 	return true

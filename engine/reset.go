@@ -11,17 +11,20 @@ import (
 // Unsupported: the driver has no Resetter; use a new sandbox instead.
 func (s *Sandbox) Reset(ctx context.Context) (err error) {
 	defer func() { s.called(ctx, DidReset, err) }()
+	if err := s.permit(ctx, DidReset); err != nil {
+		return err
+	}
 	r, ok := driver.As[driver.Resetter](s.inner)
 	if !ok {
 		return sandbar.Errorf(sandbar.Unsupported, "the driver %q cannot reset a sandbox", s.spec.Driver)
 	}
-	release, err := s.hold()
+	release, err := s.hold(ctx, DidReset)
 	if err != nil {
 		return err
 	}
 	defer release()
 	if err = r.Reset(ctx); err == nil {
-		s.e.happened(Event{Type: EventReset, Sandbox: s.id, Client: Client(ctx).Name})
+		s.happened(Event{Type: EventReset, Client: Client(ctx).Name})
 	}
 	return err
 }
@@ -32,6 +35,9 @@ func (s *Sandbox) Reset(ctx context.Context) (err error) {
 // enforce it, or the sandbox was created without a network. Invalid: a range is malformed.
 func (s *Sandbox) Restrict(ctx context.Context, to sandbar.Egress) (err error) {
 	defer func() { s.called(ctx, DidRestrict, err) }()
+	if err := s.permit(ctx, DidRestrict); err != nil {
+		return err
+	}
 	if s.spec.Network != sandbar.NetworkOutbound {
 		return &sandbar.Error{Code: sandbar.Unsupported, Field: "network", Message: "the sandbox was created without a network, so it cannot get one",
 			Fix: "create it with the network \"outbound\""}
@@ -47,7 +53,7 @@ func (s *Sandbox) Restrict(ctx context.Context, to sandbar.Egress) (err error) {
 	if !ok {
 		return sandbar.Errorf(sandbar.Unsupported, "the driver %q cannot restrict the network of a sandbox", s.spec.Driver)
 	}
-	release, err := s.hold()
+	release, err := s.hold(ctx, DidRestrict)
 	if err != nil {
 		return err
 	}
@@ -66,11 +72,14 @@ func (s *Sandbox) Restrict(ctx context.Context, to sandbar.Egress) (err error) {
 // CurrentMemory returns the current memory use that counts towards Limits.Memory, in bytes.
 // Unsupported: the driver cannot measure it.
 func (s *Sandbox) CurrentMemory(ctx context.Context) (int64, error) {
+	if err := s.permit(ctx, looks); err != nil {
+		return 0, err
+	}
 	m, ok := driver.As[driver.CurrentMemory](s.inner)
 	if !ok {
 		return 0, sandbar.Errorf(sandbar.Unsupported, "the driver %q cannot measure a sandbox", s.spec.Driver)
 	}
-	release, err := s.hold()
+	release, err := s.hold(ctx, looks)
 	if err != nil {
 		return 0, err
 	}
@@ -84,6 +93,9 @@ type Use = driver.Use
 // Measure returns what the sandbox uses now. It does not count as activity. Unsupported: the driver
 // or the host cannot measure it.
 func (s *Sandbox) Measure(ctx context.Context) (Use, error) {
+	if err := s.permit(ctx, looks); err != nil {
+		return Use{}, err
+	}
 	m, ok := driver.As[driver.Meter](s.inner)
 	if !ok {
 		return Use{}, sandbar.Errorf(sandbar.Unsupported, "the driver %q cannot measure a sandbox", s.spec.Driver)

@@ -61,10 +61,15 @@ type Sandbox struct {
 	polls        int // watches that compare listings
 }
 
-// Create makes a long-lived sandbox. It waits if no slot is free. Canceled: ctx ended before the
-// sandbox was made.
+// Create makes a long-lived sandbox. It belongs to the caller in ctx, see WithClient; without one
+// to Spec.Client. It waits if no slot is free. Canceled: ctx ended before the sandbox was made.
+// Denied: the caller may read only.
 func (e *Engine) Create(ctx context.Context, spec sandbar.Spec) (*Sandbox, error) {
-	s, err := e.createLongLived(ctx, spec)
+	var s *Sandbox
+	client, err := creator(ctx, spec.Client)
+	if spec.Client = client; err == nil {
+		s, err = e.createLongLived(ctx, spec)
+	}
 	e.called(call{client: spec.Client, verb: DidCreate, sandbox: idOf(s, err), outcome: outcomeOK, err: err})
 	return s, err
 }
@@ -88,7 +93,7 @@ func (e *Engine) createLongLived(ctx context.Context, spec sandbar.Spec) (*Sandb
 	}
 	r := e.takeReady("", spec)
 	e.mu.Lock()
-	t, r, err := e.enter(longLived, spec.Client, r)
+	t, r, err := e.enter(longLived, spec.Client, claimOf(spec), r)
 	e.mu.Unlock()
 	if err != nil {
 		return nil, err
@@ -154,14 +159,23 @@ func (e *Engine) addAfter(s *Sandbox, v Event, first func() error) error {
 		}
 	}
 	e.sandboxes[s.id] = s
-	v.Sandbox = s.id
-	e.happened(v)
+	s.happened(v)
 	go s.watch()
 	return nil
 }
 
-// Get returns a live sandbox. NotFound: there is none with this id. Conflict: it is paused.
-func (e *Engine) Get(id sandbar.ID) (*Sandbox, error) {
+// happened records an event of the sandbox.
+func (s *Sandbox) happened(v Event) {
+	v.Sandbox, v.Tenant = s.id, s.spec.Client.Tenant
+	s.e.happened(v)
+}
+
+// Get returns a live sandbox. NotFound: the caller in ctx sees none with this id. Conflict: it is
+// paused.
+func (e *Engine) Get(ctx context.Context, id sandbar.ID) (*Sandbox, error) {
+	if err := e.permit(ctx, looks, id); err != nil {
+		return nil, err
+	}
 	if s := e.find(id); s != nil && s.live() {
 		return s, nil
 	}
@@ -181,14 +195,14 @@ func noSandbox(id sandbar.ID) error {
 	return &sandbar.Error{Code: sandbar.NotFound, Field: "id", Message: "there is no sandbox " + sandbar.Quote(string(id), 40)}
 }
 
-// List returns the live sandboxes, oldest first.
-func (e *Engine) List() []Info {
+// List returns the live sandboxes that the caller in ctx sees, oldest first.
+func (e *Engine) List(ctx context.Context) []Info {
 	e.mu.Lock()
 	all := slices.Collect(maps.Values(e.sandboxes))
 	e.mu.Unlock()
 	infos := make([]Info, 0, len(all))
 	for _, s := range all {
-		if s.live() {
+		if s.live() && sees(ctx, s.spec.Client, s.id) {
 			infos = append(infos, s.Info())
 		}
 	}
@@ -201,9 +215,12 @@ func (e *Engine) List() []Info {
 // Stop kills and removes a sandbox, or removes a paused one, and waits until nothing is left of it.
 // If the sandbox is already being stopped, Stop waits for the same end. NotFound: the id is
 // unknown. The end of ctx ends only the wait, with Canceled or, for a deadline, Timeout; the
-// removal continues.
+// removal continues. Denied: the caller in ctx may read only.
 func (e *Engine) Stop(ctx context.Context, id sandbar.ID) (err error) {
 	defer func() { e.called(callOf(ctx, DidStop, id, outcomeOK, err)) }()
+	if err := e.permit(ctx, DidStop, id); err != nil {
+		return err
+	}
 	s := e.find(id)
 	if s == nil {
 		return e.dropPaused(id)
@@ -226,7 +243,8 @@ func (e *Engine) Stop(ctx context.Context, id sandbar.ID) (err error) {
 
 // dropPaused removes a paused sandbox.
 func (e *Engine) dropPaused(id sandbar.ID) error {
-	if _, _, err := e.paused.take(id); err != nil {
+	p, _, err := e.paused.take(id)
+	if err != nil {
 		return err
 	}
 	gone, err := e.paused.hide(id)
@@ -234,8 +252,9 @@ func (e *Engine) dropPaused(id sandbar.ID) error {
 		e.paused.give(id)
 		return err
 	}
+	e.queue.addDisk(p.Spec.Client, -p.Size)
 	os.RemoveAll(gone) // on failure the next start removes it
-	e.happened(Event{Type: EventEnded, Sandbox: id, Reason: EndedStopped})
+	e.happened(Event{Type: EventEnded, Sandbox: id, Tenant: p.Spec.Client.Tenant, Reason: EndedStopped})
 	e.log.Info("paused sandbox removed", "sandbox", id)
 	return nil
 }
@@ -352,9 +371,9 @@ func (s *Sandbox) remove() {
 	}
 	s.e.remove(s.id, s.inner, func() {
 		if s.wasPaused() {
-			s.e.happened(Event{Type: EventPaused, Sandbox: s.id})
+			s.happened(Event{Type: EventPaused})
 		} else {
-			s.e.happened(Event{Type: EventEnded, Sandbox: s.id, Reason: s.endReason})
+			s.happened(Event{Type: EventEnded, Reason: s.endReason})
 		}
 		close(s.done)
 	})
@@ -362,12 +381,16 @@ func (s *Sandbox) remove() {
 	s.e.mu.Lock()
 	delete(s.e.sandboxes, s.id)
 	s.e.mu.Unlock()
+	s.ticket.leave() // first: who waits for the end may count on the slot
 	close(s.gone)
-	s.ticket.leave()
 }
 
-// hold counts a client's call as activity until release is called.
-func (s *Sandbox) hold() (release func(), err error) {
+// hold counts a client's call as activity until release is called. It returns an error if the
+// caller in ctx may not act so on the sandbox.
+func (s *Sandbox) hold(ctx context.Context, verb Verb) (release func(), err error) {
+	if err := s.permit(ctx, verb); err != nil {
+		return nil, err
+	}
 	if err := s.e.recordable(); err != nil {
 		return nil, err
 	}
@@ -493,11 +516,14 @@ func (s *Sandbox) FS() sandbar.FS { return files{s, s.inner.FS()} }
 // connection does not count as activity; see Hold.
 func (s *Sandbox) DialPort(ctx context.Context, port int) (_ net.Conn, err error) {
 	defer func() { s.called(ctx, DidDial, err) }()
+	if err := s.permit(ctx, DidDial); err != nil {
+		return nil, err
+	}
 	d, ok := driver.As[driver.Dialer](s.inner)
 	if !ok {
 		return nil, sandbar.Errorf(sandbar.Unsupported, "the driver %q cannot connect to a port of a sandbox", s.spec.Driver)
 	}
-	release, err := s.hold()
+	release, err := s.hold(ctx, DidDial)
 	if err != nil {
 		return nil, err
 	}

@@ -41,12 +41,12 @@ func TestSandboxLife(t *testing.T) {
 			t.Fatal(err)
 		}
 		spec.Env["A"] = "changed"
-		if got, err := r.Get(s.ID()); err != nil || got != s {
+		if got, err := r.Get(context.Background(), s.ID()); err != nil || got != s {
 			t.Errorf("Get: %v, %v", got, err)
 		}
 		time.Sleep(time.Second)
 		later := r.create()
-		list := r.List()
+		list := r.List(context.Background())
 		if len(list) != 2 || list[0].ID != s.ID() || list[1].ID != later.ID() {
 			t.Errorf("List: %+v", list)
 		}
@@ -74,14 +74,14 @@ func TestSandboxLife(t *testing.T) {
 		default:
 			t.Error("Done is not closed")
 		}
-		_, err = r.Get(s.ID())
+		_, err = r.Get(context.Background(), s.ID())
 		wantCode(t, err, sandbar.NotFound)
 		wantCode(t, r.Stop(t.Context(), s.ID()), sandbar.NotFound)
 		_, err = s.Exec(t.Context(), cmd("exit", "0"), nil, none, nil)
 		wantCode(t, err, sandbar.Gone)
 		_, err = s.Start(t.Context(), cmd("exit", "0"), nil, none)
 		wantCode(t, err, sandbar.Gone)
-		if l := r.List(); len(l) != 1 || l[0].ID != later.ID() {
+		if l := r.List(context.Background()); len(l) != 1 || l[0].ID != later.ID() {
 			t.Errorf("List: %+v", l)
 		}
 	})
@@ -210,7 +210,7 @@ func TestStopIsIdempotentAndConcurrent(t *testing.T) {
 		}
 		synctest.Wait()
 		// A sandbox that is being stopped is not live and refuses new work.
-		_, err := r.Get(s.ID())
+		_, err := r.Get(context.Background(), s.ID())
 		wantCode(t, err, sandbar.NotFound)
 		_, err = s.Exec(t.Context(), cmd("exit", "0"), nil, none, nil)
 		wantCode(t, err, sandbar.Conflict)
@@ -265,7 +265,7 @@ func TestDeathIsNoticed(t *testing.T) {
 		got, err := p.Wait(t.Context())
 		answer{got, err}.want(t, sandbar.Lost)
 		synctest.Wait()
-		if len(r.List()) != 0 {
+		if len(r.List(context.Background())) != 0 {
 			t.Error("it is still listed")
 		}
 		if err := d.Leaks(); err != nil {
@@ -279,7 +279,7 @@ func TestDeathIsNoticed(t *testing.T) {
 
 func TestIdleSandboxIsReaped(t *testing.T) {
 	idle := func(c *engine.Config) { c.IdleTimeout = time.Minute }
-	alive := func(r *rig, s *engine.Sandbox) bool { _, err := r.Get(s.ID()); return err == nil }
+	alive := func(r *rig, s *engine.Sandbox) bool { _, err := r.Get(context.Background(), s.ID()); return err == nil }
 	for _, c := range []struct {
 		name string
 		// use keeps the sandbox busy for an hour or does nothing.
@@ -397,7 +397,7 @@ func TestLifetimeEndsEvenABusySandbox(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Hour - 1)
-		if _, err := r.Get(s.ID()); err != nil {
+		if _, err := r.Get(context.Background(), s.ID()); err != nil {
 			t.Error(err)
 		}
 		<-s.Done()
@@ -535,7 +535,7 @@ func TestUseRacesWithStop(t *testing.T) {
 					check(p.Follow(context.Background(), engine.Offsets{}, func(sandbar.Chunk) error { return nil }))
 				}
 			})
-			all.Go(func() { r.List(); s.Info(); r.Stats() })
+			all.Go(func() { r.List(context.Background()); s.Info(); r.Stats() })
 			all.Go(func() {
 				check(s.FS().Mkdir(context.Background(), "d", 0o700, true))
 			})

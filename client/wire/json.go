@@ -116,6 +116,7 @@ type Sandbox struct {
 	ID          sandbar.ID           `json:"id"`
 	UUID        string               `json:"uuid"` // ID as a UUID
 	Name        string               `json:"name"`
+	Tenant      string               `json:"tenant,omitempty"` // absent for the default tenant
 	Image       string               `json:"image"`
 	Driver      string               `json:"driver"`
 	Created     time.Time            `json:"created_at"`
@@ -154,13 +155,15 @@ type Notification struct {
 	Type    string     `json:"type"` // one of engine.EventTypes; a client ignores those that it does not have
 	Time    time.Time  `json:"time"`
 	Sandbox sandbar.ID `json:"sandbox,omitempty"` // absent if none was made
+	Tenant  string     `json:"tenant,omitempty"`  // absent for the default tenant
 	Client  string     `json:"client,omitempty"`  // name of the client that caused it; absent for the daemon's own token and for none
 	From    sandbar.ID `json:"from,omitempty"`    // of sandbox.forked: the source
 	Reason  string     `json:"reason,omitempty"`  // of sandbox.ended: one of engine.EndReasons
 	Program string     `json:"program,omitempty"` // "p1" is the process with that id, "x1" a program whose client waits
 	Context string     `json:"context,omitempty"` // of a cell
 	// Outcome, ExitCode, Signal and Failed are those of a program, an execution or a cell that has
-	// ended. ExitCode is absent unless the program exited by itself. Failed: the cell raised an error.
+	// ended. ExitCode is absent unless the program exited by itself. Failed: the cell raised an
+	// error.
 	Outcome  string       `json:"outcome,omitempty"`
 	ExitCode *int         `json:"exit_code,omitempty"`
 	Signal   *int         `json:"signal,omitempty"`

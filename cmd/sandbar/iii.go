@@ -232,8 +232,12 @@ type selfAdmitting struct {
 	admits func(*http.Request) bool
 }
 
-// Admits implements httpd.Admitter.
-func (a selfAdmitting) Admits(r *http.Request) bool { return a.admits(r) }
+var _ httpd.Admitter = selfAdmitting{}
+
+// Admits implements httpd.Admitter. The functions have a client of their own.
+func (a selfAdmitting) Admits(r *http.Request) (sandbar.Client, bool) {
+	return sandbar.Client{Role: sandbar.RoleNone}, a.admits(r)
+}
 
 // arrivedLocally reports whether a request came over loopback or a Unix socket.
 func arrivedLocally(r *http.Request) bool {

@@ -67,6 +67,9 @@ func (r *reloader) apply(cfg *config.Config) error {
 	if err := r.engine.SetClients(clientLimits(cfg)); err != nil {
 		return err
 	}
+	if err := r.engine.SetTenants(tenantLimits(cfg)); err != nil {
+		return err
+	}
 	for _, put := range puts {
 		put()
 	}

@@ -35,6 +35,7 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/server/httpd"
 	"github.com/sandbar-dev/sandbar/internal/server/peers"
 	"github.com/sandbar-dev/sandbar/internal/server/platform"
+	"github.com/sandbar-dev/sandbar/internal/server/tenant"
 )
 
 var serveSettings = []setting{
@@ -112,6 +113,13 @@ accepts a configuration file of the iii-sandbox worker of an iii engine.`,
 	return cmd
 }
 
+// The handlers of httpd that are found by their interfaces.
+var _ interface {
+	httpd.Admitter
+	httpd.Reader
+	httpd.HostHandler
+} = (*control.Server)(nil)
+
 // spareThreads is how many OS threads a serving command starts before it opens a driver.
 // 200 concurrent executions on 2 processors have needed 16.
 const spareThreads = 32
@@ -174,9 +182,13 @@ func (a *app) serve(cfg *config.Config, untilEOF bool, load func() (*config.Conf
 		return errors.Join(err, d.Close())
 	}
 	defer closeAudit()
+	tenants := openTenants(cfg, log)
+	if tenants != nil {
+		defer tenants.Close()
+	}
 	e, err := a.newEngine(cfg, d, log, func(c *engine.Config) {
 		c.PausedDir, c.MaxPaused, c.MaxPausedBytes, c.PausedShare = pausedDir, int(cfg.Paused.Max), cfg.Paused.MaxBytes, int(cfg.Paused.ClientShare)
-		c.Observe, c.Audit, c.Clients = metrics.Observe, auditor, clientLimits(cfg)
+		c.Observe, c.Audit, c.Clients, c.Tenants = metrics.Observe, auditor, clientLimits(cfg), tenantLimits(cfg)
 		c.CheckLanguages = true
 		c.Templates, c.ReadyMemory = templates(cfg, c.Languages, caps, iiiDriver.Caps()), cfg.TemplatesMemory
 		if cfg.III.Listen != "" && cfg.III.Sandboxes {
@@ -205,7 +217,7 @@ func (a *app) serve(cfg *config.Config, untilEOF bool, load func() (*config.Conf
 		hosts, overlay = append(hosts, foreign), foreign
 	}
 	server, err := httpd.Listen(httpd.Options{
-		Listen: cfg.Listen, Token: token.Value, TokenChosen: token.Explicit, Clients: clients, MaxConnections: int(cfg.MaxConnections),
+		Listen: cfg.Listen, Tokens: tenantTokens(tenants), Token: token.Value, TokenChosen: token.Explicit, Clients: clients, MaxConnections: int(cfg.MaxConnections),
 		Certificate: cfg.TLS.Cert, Key: cfg.TLS.Key,
 		AllowedHosts: cfg.AllowedHosts, AllowedOrigins: cfg.AllowedOrigins, MetricsOpen: cfg.MetricsOpen,
 		Version: thisBuild().Version, Load: e.Stats, Metrics: metrics,
@@ -297,6 +309,22 @@ func openAudit(cfg *config.Config, log *slog.Logger) (engine.Auditor, func(), er
 	}, nil
 }
 
+// openTenants opens the tokens of tenants; nil if there is no state directory.
+func openTenants(cfg *config.Config, log *slog.Logger) *tenant.Store {
+	if cfg.StateDir == "" {
+		return nil
+	}
+	return tenant.Open(filepath.Join(cfg.StateDir, tenant.FileName), log)
+}
+
+// tenantTokens returns a store as an interface, which is nil for none.
+func tenantTokens(s *tenant.Store) httpd.Tokens {
+	if s == nil {
+		return nil
+	}
+	return s
+}
+
 // checkNetwork returns Unsupported if fathom.network is set and the driver has no outbound network.
 func checkNetwork(cfg *config.Config, caps driver.Caps) error {
 	if !cfg.Fathom.Network || caps.Outbound {
@@ -312,6 +340,15 @@ func clientLimits(cfg *config.Config) map[string]engine.ClientLimits {
 	limits := map[string]engine.ClientLimits{}
 	for _, c := range cfg.Clients {
 		limits[c.Name] = engine.ClientLimits{MaxSandboxes: int(c.MaxSandboxes), MaxQueue: int(c.MaxQueue), Rate: c.Rate, Burst: int(c.Burst)}
+	}
+	return limits
+}
+
+// tenantLimits returns the quotas of the configured tenants, by name.
+func tenantLimits(cfg *config.Config) map[string]engine.TenantLimits {
+	limits := map[string]engine.TenantLimits{}
+	for _, t := range cfg.Tenants {
+		limits[t.Name] = engine.TenantLimits{MaxSandboxes: int(t.MaxSandboxes), CPUs: t.CPUs, Memory: t.Memory, Disk: t.Disk, Rate: t.Rate, Burst: int(t.Burst)}
 	}
 	return limits
 }

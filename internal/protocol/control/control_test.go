@@ -223,7 +223,7 @@ func TestBadRequests(t *testing.T) {
 			t.Errorf("the secret is in %s", text)
 		}
 	}
-	if n := len(r.engine.List()); n != 1 {
+	if n := len(r.engine.List(context.Background())); n != 1 {
 		t.Errorf("bad requests made %d sandboxes", n-1)
 	}
 }
@@ -366,7 +366,7 @@ func TestIdle(t *testing.T) {
 		if err := json.Unmarshal(ask("POST", "/sandboxes", `{"idle_timeout":60}`).Body.Bytes(), &made); err != nil {
 			t.Fatal(err)
 		}
-		alive := func() bool { return len(e.List()) == 1 }
+		alive := func() bool { return len(e.List(context.Background())) == 1 }
 		expect := func(what string, want bool) {
 			t.Helper()
 			synctest.Wait()
@@ -380,7 +380,7 @@ func TestIdle(t *testing.T) {
 		ask("GET", path+"/executor/x", "")
 		time.Sleep(59 * time.Second)
 		expect("a request is use", true)
-		sb, err := e.Get(made.ID)
+		sb, err := e.Get(context.Background(), made.ID)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -35,7 +35,7 @@ func (o origin) describe(i engine.Info, operatorsIdle time.Duration) wire.Sandbo
 	if !expires.IsZero() {
 		expires = expires.UTC()
 	}
-	return wire.Sandbox{ID: i.ID, Expires: expires, UUID: i.ID.UUID(), Name: i.Spec.Name, Image: i.Spec.Image, Driver: i.Spec.Driver, Created: i.Created.UTC(), LastUsed: i.LastUsed.UTC(), IdleTimeout: wire.Seconds(idle),
+	return wire.Sandbox{ID: i.ID, Expires: expires, UUID: i.ID.UUID(), Name: i.Spec.Name, Tenant: i.Spec.Client.Tenant, Image: i.Spec.Image, Driver: i.Spec.Driver, Created: i.Created.UTC(), LastUsed: i.LastUsed.UTC(), IdleTimeout: wire.Seconds(idle),
 		Running: i.Running, Labels: labels, Limits: wire.LimitsOf(i.Spec.Limits), Enforced: i.Enforced, State: wire.StateRunning}
 }
 
@@ -61,6 +61,13 @@ func newEntry(s *Server, sandbox *engine.Sandbox, o origin) *entry {
 	e := &entry{origin: o, server: s, sandbox: sandbox, lastUse: time.Now(), closers: map[*io.Closer]struct{}{}, renewed: make(chan struct{}, 1)}
 	e.transport = ports.NewTransport(e.dial)
 	return e
+}
+
+// bearer returns the client that has the sandbox's own secret, or the token of a preview. c has the
+// rest of its identity.
+func (e *entry) bearer(c sandbar.Client) sandbar.Client {
+	c.Name, c.Tenant, c.Role, c.Sandbox = "", e.sandbox.Info().Spec.Client.Tenant, sandbar.RoleUser, e.sandbox.ID()
+	return c
 }
 
 // kept returns the parameters that the engine does not keep.

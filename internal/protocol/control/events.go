@@ -55,7 +55,7 @@ func (s *Server) decodeEvents(r *http.Request) (eventQuery, error) {
 	for _, key := range q["sandbox"] {
 		id, err := sandbar.ReadID(key)
 		if err != nil {
-			id, err = s.named(key)
+			id, err = s.named(r.Context(), key)
 		}
 		if err != nil {
 			e := *sandbar.AsError(err)
@@ -112,7 +112,7 @@ func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer release()
-	events, err := s.engine.Events(f.after)
+	events, err := s.engine.Events(r.Context(), f.after)
 	if err != nil {
 		fail(w, err)
 		return
@@ -169,7 +169,7 @@ func appendPosition(b *bytes.Buffer, id string) { b.WriteString("id: " + id + "\
 
 // notificationOf converts an event.
 func notificationOf(e engine.Event) wire.Notification {
-	n := wire.Notification{ID: e.ID, Type: string(e.Type), Time: e.Time.UTC(), Sandbox: e.Sandbox, Client: e.Client, From: e.From, Reason: string(e.Reason),
+	n := wire.Notification{ID: e.ID, Type: string(e.Type), Time: e.Time.UTC(), Sandbox: e.Sandbox, Tenant: e.Tenant, Client: e.Client, From: e.From, Reason: string(e.Reason),
 		Program: e.Program, Context: e.Context, Outcome: e.Outcome, Failed: e.Failed, Action: string(e.Action), Code: e.Code}
 	if e.Outcome != "" && e.ExitCode >= 0 {
 		n.ExitCode = &e.ExitCode

@@ -101,7 +101,7 @@ func TestEvents(t *testing.T) {
 	if status, _ := r.ask(hastyToken, "POST", "/v1/sandboxes", `{}`); status != 429 {
 		t.Fatal(status)
 	}
-	sandbox, err := r.engine.Get(s.ID)
+	sandbox, err := r.engine.Get(context.Background(), s.ID)
 	if err != nil {
 		t.Fatal(err)
 	}

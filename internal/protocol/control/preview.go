@@ -2,6 +2,7 @@ package control
 
 import (
 	"cmp"
+	"context"
 	"crypto/rand"
 	"crypto/subtle"
 	"net"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/client/wire"
+	"github.com/sandbar-dev/sandbar/engine"
 	"github.com/sandbar-dev/sandbar/internal/protocol/ports"
 	"github.com/sandbar-dev/sandbar/internal/text/strictjson"
 )
@@ -42,8 +44,9 @@ func (s *Server) Serves(host string) bool {
 	return ok
 }
 
-// ServeHost serves a request to a preview.
-func (s *Server) ServeHost(w http.ResponseWriter, r *http.Request, authenticated bool) {
+// ServeHost serves a request to a preview. Besides the preview's own token, the token of a caller
+// that sees the sandbox and may use it opens a preview.
+func (s *Server) ServeHost(w http.ResponseWriter, r *http.Request) {
 	id, port, ok := s.names.Parse(ports.NameOf(r.Host))
 	if !ok {
 		fail(w, pathNotFound(r))
@@ -56,7 +59,12 @@ func (s *Server) ServeHost(w http.ResponseWriter, r *http.Request, authenticated
 	}
 	defer end()
 	r = r.WithContext(ctx)
-	e, err := s.find(string(id))
+	caller := engine.Client(ctx)
+	e, err := s.find(context.Background(), string(id)) // the preview's token is valid without another one
+	authenticated := caller.Role != sandbar.RoleNone
+	if err == nil && authenticated && !s.engine.Visible(ctx, id) {
+		authenticated = false
+	}
 	if err != nil && !authenticated {
 		err = previewRefused() // whether there is such a sandbox or not
 	}
@@ -64,7 +72,7 @@ func (s *Server) ServeHost(w http.ResponseWriter, r *http.Request, authenticated
 		fail(w, err)
 		return
 	}
-	e.servePreview(w, r, port, authenticated)
+	e.servePreview(w, r, port, authenticated && caller.Writes())
 }
 
 // previewRefused is the error for a request that may not open a preview.
@@ -89,6 +97,7 @@ func (e *entry) servePreview(w http.ResponseWriter, r *http.Request, port int, a
 		fail(w, previewRefused())
 		return
 	}
+	r = r.WithContext(engine.WithClient(r.Context(), e.bearer(engine.Client(r.Context()))))
 	leave, err := e.enter()
 	if err != nil {
 		fail(w, err)
@@ -254,7 +263,7 @@ func (e *entry) addPreview(w http.ResponseWriter, r *http.Request) (wire.Preview
 // Preview gives a port of a sandbox a URL, for other protocols of the daemon. r is a request of the
 // client, or one to the address that it reaches the daemon at. NotFound: there is no such sandbox.
 func (s *Server) Preview(r *http.Request, id sandbar.ID, port int, public bool) (wire.Preview, error) {
-	e, err := s.find(string(id))
+	e, err := s.find(r.Context(), string(id))
 	if err != nil {
 		return wire.Preview{}, err
 	}

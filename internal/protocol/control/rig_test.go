@@ -250,7 +250,7 @@ func await(t testing.TB, what string, ok func() bool) {
 // running runs a program that waits in the sandbox until the sandbox ends.
 func (r *rig) running(id sandbar.ID, args ...string) {
 	r.t.Helper()
-	s, err := r.engine.Get(id)
+	s, err := r.engine.Get(context.Background(), id)
 	if err != nil {
 		r.t.Fatal(err)
 	}

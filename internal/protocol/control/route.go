@@ -189,13 +189,40 @@ func unescaped(s string) string {
 }
 
 // Admits implements httpd.Admitter: it reports whether the request has the secret of the sandbox
-// into which it leads. Here a sandbox is identified by its id only, in either form; ids are never
-// reused. A missing sandbox takes as long as a wrong secret.
-func (s *Server) Admits(r *http.Request) bool {
+// into which it leads. The caller may use that sandbox only. Here a sandbox is identified by its id
+// only, in either form; ids are never reused. A missing sandbox takes as long as a wrong secret.
+func (s *Server) Admits(r *http.Request) (sandbar.Client, bool) {
 	t, known := route(r)
 	id, err := sandbar.ReadID(t.key)
-	return s.bearsSecret(r, id) && known && err == nil && t.kind.inside()
+	e := s.known(id)
+	if !s.bearsSecret(r, id) || !known || err != nil || !t.kind.inside() || e == nil {
+		return sandbar.Client{Role: sandbar.RoleNone}, false
+	}
+	return e.bearer(sandbar.Client{}), true
 }
+
+// Reads implements httpd.Reader. A list of previews has their tokens, so it is none for reading.
+func (s *Server) Reads(r *http.Request) bool {
+	t, known := route(r)
+	switch {
+	case !known:
+		return true // there is nothing
+	case t.kind == executor:
+		method := r.Method
+		if method == http.MethodHead {
+			method = http.MethodGet
+		}
+		return executorReads[strings.TrimPrefix(t.rest, "/koyeb-sandbox")] == method
+	}
+	return r.Method == http.MethodGet && (t.kind == watch || r.Header.Get("Upgrade") == "") && readable[t.kind]
+}
+
+// readable are the kinds of paths that a caller that may only read can GET.
+var readable = map[kind]bool{collection: true, single: true, directory: true, watch: true, contexts: true, document: true, metrics: true, happenings: true}
+
+// executorReads are the paths of the executor protocol that read, with their methods.
+var executorReads = map[string]string{"/health": http.MethodGet, "/read_file": http.MethodPost, "/list_dir": http.MethodPost,
+	"/list_processes": http.MethodGet, "/process_logs_streaming": http.MethodGet, "/files": http.MethodGet}
 
 // bearsSecret reports whether a request has the secret of a sandbox.
 func (s *Server) bearsSecret(r *http.Request, id sandbar.ID) bool {

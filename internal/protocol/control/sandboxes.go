@@ -113,7 +113,7 @@ func (s *Server) idleOf(a wire.Amount) (time.Duration, error) {
 func (s *Server) remove(w http.ResponseWriter, r *http.Request, key string) {
 	id, err := sandbar.ReadID(key)
 	if err != nil {
-		id, err = s.named(key)
+		id, err = s.named(r.Context(), key)
 	}
 	if err == nil {
 		err = s.engine.Stop(r.Context(), id)

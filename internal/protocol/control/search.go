@@ -2,6 +2,7 @@ package control
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"net/http"
 	"net/url"
@@ -140,7 +141,7 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request) {
 		fail(w, err)
 		return
 	}
-	all := s.every()
+	all := s.every(r.Context())
 	if s.options.Others != nil {
 		others, err := s.others(r)
 		if err != nil {
@@ -169,17 +170,17 @@ func (s *Server) others(r *http.Request) (all []wire.Sandbox, err error) {
 	return all, nil
 }
 
-// every describes all live and paused sandboxes, in no order.
-func (s *Server) every() []wire.Sandbox {
+// every describes all live and paused sandboxes that the caller in ctx sees, in no order.
+func (s *Server) every(ctx context.Context) []wire.Sandbox {
 	found := map[sandbar.ID]wire.Sandbox{}
 	paused := func() {
-		for _, p := range s.engine.Paused() {
+		for _, p := range s.engine.Paused(ctx) {
 			found[p.ID] = s.describePaused(p)
 		}
 	}
 	// A sandbox that is paused or resumed meanwhile is in one of the three lists at least.
 	paused()
-	for _, info := range s.engine.List() {
+	for _, info := range s.engine.List(ctx) {
 		o := origin{}
 		if e := s.known(info.ID); e != nil {
 			o = e.kept()

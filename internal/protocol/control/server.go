@@ -102,7 +102,7 @@ func New(e *engine.Engine, o Options) *Server {
 }
 
 // ServeHTTP serves one request. The listener has checked Host and Origin, and that the request has
-// the daemon's token or that Admits accepted it.
+// a valid token or that Admits accepted it; the caller is in its context, see engine.Client.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	t, ok := route(r)
 	if !ok {
@@ -136,7 +136,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.remove(w, r, t.key)
 		return
 	}
-	if p, ok := s.paused(t.key); ok && t.kind == single && r.Method == http.MethodGet {
+	if p, ok := s.paused(r.Context(), t.key); ok && t.kind == single && r.Method == http.MethodGet {
 		answer(w, http.StatusOK, s.describePaused(p))
 		return
 	}
@@ -144,7 +144,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.serveState(w, r, t)
 		return
 	}
-	e, err := s.find(t.key)
+	e, err := s.find(r.Context(), t.key)
 	if err != nil {
 		fail(w, err)
 		return
@@ -268,32 +268,34 @@ func (s *Server) refuse() {
 	s.closing = true
 }
 
-// find returns the live sandbox with an id or a name. It also registers one that another protocol
-// has created.
-func (s *Server) find(key string) (*entry, error) {
+// find returns the live sandbox with an id or a name that the caller in ctx sees. It also registers
+// one that another protocol has created.
+func (s *Server) find(ctx context.Context, key string) (*entry, error) {
 	id, err := sandbar.ReadID(key)
 	if err != nil {
-		if id, err = s.named(key); err != nil {
+		if id, err = s.named(ctx, key); err != nil {
 			return nil, err
 		}
 	}
-	sandbox, err := s.engine.Get(id)
+	sandbox, err := s.engine.Get(ctx, id)
 	if err != nil {
 		return nil, err
 	}
 	return s.adopt(sandbox, origin{})
 }
 
-// named returns the id of the only sandbox with a name, live or paused.
-func (s *Server) named(name string) (sandbar.ID, error) {
+// named returns the id of the only sandbox with a name, live or paused, of the caller's tenant. The
+// operator uses the sandboxes of other tenants by their ids.
+func (s *Server) named(ctx context.Context, name string) (sandbar.ID, error) {
 	var found []sandbar.ID
-	for _, i := range s.engine.List() {
-		if i.Spec.Name == name && name != "" {
+	tenant := engine.Client(ctx).Tenant
+	for _, i := range s.engine.List(ctx) {
+		if i.Spec.Name == name && name != "" && i.Spec.Client.Tenant == tenant {
 			found = append(found, i.ID)
 		}
 	}
-	for _, p := range s.engine.Paused() {
-		if p.Spec.Name == name && name != "" {
+	for _, p := range s.engine.Paused(ctx) {
+		if p.Spec.Name == name && name != "" && p.Spec.Client.Tenant == tenant {
 			found = append(found, p.ID)
 		}
 	}
@@ -319,11 +321,11 @@ func (s *Server) SandboxOf(r *http.Request) (key string, here bool) {
 	}
 	id, err := sandbar.ReadID(key)
 	if err != nil {
-		id, err = s.named(key)
+		_, err = s.named(context.Background(), key)
 		return key, sandbar.CodeOf(err) != sandbar.NotFound
 	}
-	_, err = s.engine.Get(id)
-	return string(id), sandbar.CodeOf(err) != sandbar.NotFound
+	_, here = s.engine.Owner(id)
+	return string(id), here
 }
 
 // Guarded reports whether a sandbox was created here with a secret of its own.

@@ -109,14 +109,14 @@ func (s *Server) describePaused(p engine.Paused) wire.Sandbox {
 	return d
 }
 
-// paused returns the paused sandbox with an id or a name.
-func (s *Server) paused(key string) (engine.Paused, bool) {
+// paused returns the paused sandbox with an id or a name that the caller in ctx sees.
+func (s *Server) paused(ctx context.Context, key string) (engine.Paused, bool) {
 	id, err := sandbar.ReadID(key)
 	if err != nil {
-		id, err = s.named(key)
+		id, err = s.named(ctx, key)
 	}
 	if err == nil {
-		for _, p := range s.engine.Paused() {
+		for _, p := range s.engine.Paused(ctx) {
 			if p.ID == id {
 				return p, true
 			}
@@ -126,7 +126,7 @@ func (s *Server) paused(key string) (engine.Paused, bool) {
 }
 
 func (s *Server) pause(w http.ResponseWriter, r *http.Request, key string) error {
-	e, err := s.find(key)
+	e, err := s.find(r.Context(), key)
 	if err != nil {
 		return err
 	}
@@ -134,7 +134,7 @@ func (s *Server) pause(w http.ResponseWriter, r *http.Request, key string) error
 	if err := s.engine.Pause(r.Context(), id); err != nil {
 		return err
 	}
-	p, ok := s.paused(string(id))
+	p, ok := s.paused(r.Context(), string(id))
 	if !ok {
 		return sandbar.Errorf(sandbar.Gone, "sandbox %s was resumed or removed by another request", id)
 	}
@@ -143,9 +143,9 @@ func (s *Server) pause(w http.ResponseWriter, r *http.Request, key string) error
 }
 
 func (s *Server) resume(w http.ResponseWriter, r *http.Request, key string) error {
-	p, ok := s.paused(key)
+	p, ok := s.paused(r.Context(), key)
 	if !ok {
-		e, err := s.find(key)
+		e, err := s.find(r.Context(), key)
 		if err == nil {
 			err = sandbar.Errorf(sandbar.Conflict, "sandbox %s is not paused", e.sandbox.ID())
 		}
@@ -176,7 +176,7 @@ func (s *Server) ResumeSuspended(ctx context.Context) (running int) {
 	var work sync.WaitGroup
 	var resumed atomic.Int64
 	places := make(chan struct{}, runtime.NumCPU())
-	for _, p := range s.engine.Paused() {
+	for _, p := range s.engine.Paused(ctx) {
 		if !p.Suspended {
 			continue
 		}
@@ -209,7 +209,7 @@ func (s *Server) expect(id sandbar.ID, o origin) (done func()) {
 // fork copies a sandbox. The copies have its secret, if it has one. If the client has left in the
 // meantime, they are removed, because it does not know their ids.
 func (s *Server) fork(w http.ResponseWriter, r *http.Request, key string, n int) error {
-	e, err := s.find(key)
+	e, err := s.find(r.Context(), key)
 	if err != nil {
 		return err
 	}

@@ -151,7 +151,7 @@ func TestDamagedNote(t *testing.T) {
 	if e := errorOf(t, text); status != http.StatusGone || e.Fix == "" {
 		t.Errorf("a damaged state: %d %s", status, text)
 	}
-	if len(r.engine.Paused()) != 1 || len(r.engine.List()) != 0 {
+	if len(r.engine.Paused(context.Background())) != 1 || len(r.engine.List(context.Background())) != 0 {
 		t.Error("a sandbox that could not be resumed is not paused")
 	}
 	if err := r.engine.Stop(context.Background(), made.ID); err != nil {

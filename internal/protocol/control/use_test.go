@@ -1,6 +1,7 @@
 package control
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
@@ -34,7 +35,7 @@ func TestMetrics(t *testing.T) {
 	if err := json.Unmarshal([]byte(text), &m); err != nil || status != 200 || m.Time.IsZero() || m.CPUTimeMS != 1.5 || m.Memory != 7<<20 || m.Cache != 3 || m.Files != 2 || m.Processes != 4 {
 		t.Errorf("%d %s (%v)", status, text, err)
 	}
-	if i, err := r.engine.Get(s.ID); err != nil || !i.Info().LastUsed.Equal(s.LastUsed) {
+	if i, err := r.engine.Get(context.Background(), s.ID); err != nil || !i.Info().LastUsed.Equal(s.LastUsed) {
 		t.Errorf("the measurement was a use: %v, before %v (%v)", i.Info().LastUsed, s.LastUsed, err)
 	}
 	if status, text := r.ask(token, "GET", "/v1/sandboxes/m/metrics?x=1", ""); status != 400 || errorOf(t, text).Field != "x" {

@@ -253,7 +253,7 @@ func TestTunnelEnds(t *testing.T) {
 // TestDir tests that a directory is listed in pages, sorted by name, with the types of the entries.
 func TestDir(t *testing.T) {
 	r, id := localRig(t)
-	s, err := r.engine.Get(sandbar.ID(id))
+	s, err := r.engine.Get(context.Background(), sandbar.ID(id))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -290,7 +290,7 @@ func TestDir(t *testing.T) {
 // A watch streams events until its directory is gone, and ends with the sandbox.
 func TestWatch(t *testing.T) {
 	r, id := localRig(t)
-	s, err := r.engine.Get(sandbar.ID(id))
+	s, err := r.engine.Get(context.Background(), sandbar.ID(id))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -168,7 +168,7 @@ func (b *builder) run(ctx context.Context) error {
 	if err := b.s.keepAs(ctx, b.sandbox.ID(), saved{Kind: templateKind, Label: b.job.template, Names: b.job.names, Template: b.job.template, Build: made}); err != nil {
 		return err
 	}
-	b.cleanUp()
+	b.cleanUp(ctx)
 	b.job.log("info", b.step, "the template is ready")
 	return nil
 }
@@ -183,7 +183,7 @@ func (b *builder) begin(ctx context.Context) (chain []string, done int, err erro
 	}
 	root := "image " + image
 	if p.template != "" {
-		if parent, _ = b.s.state(p.template); parent.id != "" {
+		if parent, _ = b.s.state(ctx, p.template); parent.id != "" {
 			root = "state " + string(parent.id)
 		} else {
 			image, root = p.template, "image "+p.template
@@ -200,7 +200,7 @@ func (b *builder) begin(ctx context.Context) (chain []string, done int, err erro
 		chain = append(chain, root)
 	}
 	from := engine.FromPaused{Client: b.job.client}
-	if cached, n := b.cached(chain); n > 0 {
+	if cached, n := b.cached(ctx, chain); n > 0 {
 		if b.sandbox, err = b.s.engine.CreateFrom(ctx, cached.id, from); err == nil {
 			b.inherit(parent)
 			return chain, n, nil
@@ -241,14 +241,14 @@ func (b *builder) inherit(parent state) {
 
 // cached returns the state with the longest beginning of a chain, and its length. Steps that are
 // forced are not in it.
-func (b *builder) cached(chain []string) (best state, n int) {
+func (b *builder) cached(ctx context.Context, chain []string) (best state, n int) {
 	if b.recipe.force {
 		return best, 0
 	}
 	if forced := slices.IndexFunc(b.recipe.steps, func(st step) bool { return st.Force }); forced >= 0 {
 		chain = chain[:forced]
 	}
-	for _, st := range b.s.states() {
+	for _, st := range b.s.states(ctx) {
 		if st.Kind != templateKind || st.Build == nil {
 			continue
 		}
@@ -375,7 +375,7 @@ func (b *builder) copy(ctx context.Context, st step) error {
 	if strings.HasSuffix(to, "/") || to == "." {
 		resolved += "/"
 	}
-	f, err := os.Open(filepath.Join(b.s.options.Dir, b.job.template+"-"+filepath.Base(st.Hash)))
+	f, err := os.Open(filepath.Join(b.s.options.Dir, uploadName(b.job.client, b.job.template, filepath.Base(st.Hash))))
 	if err != nil {
 		return &sandbar.Error{Code: sandbar.NotFound, Field: "steps", Message: "COPY: the files of " + sandbar.Quote(source, 100) + " were not uploaded", Fix: "upload them first", Err: err}
 	}
@@ -453,8 +453,8 @@ func (s *lineSink) flush() {
 }
 
 // cleanUp removes the builds of the template that no name leads to, and the uploads.
-func (b *builder) cleanUp() {
-	all := b.s.states()
+func (b *builder) cleanUp(ctx context.Context) {
+	all := b.s.states(ctx)
 	for _, st := range all {
 		if st.Label == b.job.template && len(st.current(all)) == 0 {
 			b.s.engine.Stop(context.Background(), st.id) // one that is in use is removed after the next build
@@ -462,7 +462,7 @@ func (b *builder) cleanUp() {
 	}
 	for _, st := range b.recipe.steps {
 		if st.Hash != "" {
-			os.Remove(filepath.Join(b.s.options.Dir, b.job.template+"-"+filepath.Base(st.Hash)))
+			os.Remove(filepath.Join(b.s.options.Dir, uploadName(b.job.client, b.job.template, filepath.Base(st.Hash))))
 		}
 	}
 }

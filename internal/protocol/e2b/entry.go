@@ -78,9 +78,10 @@ type entry struct {
 	life  *life // while it runs
 }
 
-// current returns the running sandbox. NotFound: it has ended. Conflict: it is paused.
+// current returns the running sandbox; find has checked the caller. NotFound: it has ended.
+// Conflict: it is paused.
 func (e *entry) current() (*life, error) {
-	sandbox, err := e.server.engine.Get(e.id)
+	sandbox, err := e.server.engine.Get(context.Background(), e.id)
 	if err != nil {
 		if sandbar.CodeOf(err) == sandbar.NotFound {
 			e.server.forget(e)
@@ -187,7 +188,7 @@ func (l *life) watch() {
 	case <-l.server.all.Done():
 	}
 	l.close()
-	if _, err := l.server.engine.Get(l.id); sandbar.CodeOf(err) == sandbar.NotFound {
+	if _, err := l.server.engine.Get(context.Background(), l.id); sandbar.CodeOf(err) == sandbar.NotFound {
 		l.keep()
 		l.server.forget(l.entry)
 	}

@@ -196,7 +196,7 @@ func (e *entry) serveLogs(w http.ResponseWriter, r *http.Request, old bool) erro
 	if err != nil {
 		return err
 	}
-	if _, _, err := e.info(); err != nil {
+	if _, _, err := e.info(r.Context()); err != nil {
 		return err
 	}
 	lines := e.log.lines(q)

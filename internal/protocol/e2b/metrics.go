@@ -3,7 +3,6 @@ package e2b
 import (
 	"context"
 	"net/http"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -140,10 +139,10 @@ func (e *entry) serveMetrics(w http.ResponseWriter, r *http.Request) error {
 }
 
 // serveAllMetrics serves the last sample of each of some sandboxes.
-func (s *Server) serveAllMetrics(w http.ResponseWriter, q url.Values) {
+func (s *Server) serveAllMetrics(w http.ResponseWriter, r *http.Request) {
 	all := map[string]metric{}
-	for label := range strings.SplitSeq(strings.Join(q["sandbox_ids"], ","), ",") {
-		e, err := s.parse(label)
+	for label := range strings.SplitSeq(strings.Join(r.URL.Query()["sandbox_ids"], ","), ",") {
+		e, err := s.parse(r.Context(), label)
 		if err != nil {
 			continue
 		}

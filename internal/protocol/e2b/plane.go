@@ -63,57 +63,107 @@ type lifecycle struct {
 	AutoResume bool   `json:"autoResume"`
 }
 
+// operation is an operation of the control plane. A "*" in its path stands for one segment.
+type operation struct {
+	method, path string
+	// serve serves a request. args are the segments of "*".
+	serve func(s *Server, w http.ResponseWriter, r *http.Request, args []string) error
+}
+
+// operations returns all operations of the control plane. Of several that match a request, the
+// first one serves it.
+func operations() []operation {
+	one := func(action string, old bool) func(*Server, http.ResponseWriter, *http.Request, []string) error {
+		return func(s *Server, w http.ResponseWriter, r *http.Request, args []string) error {
+			return s.serveOne(w, r, args[0], action, old)
+		}
+	}
+	type server = *Server
+	type writer = http.ResponseWriter
+	type request = *http.Request
+	return []operation{
+		{"GET", "/sandboxes", func(s server, w writer, r request, _ []string) error { return s.list(w, r, true) }},
+		{"GET", "/v2/sandboxes", func(s server, w writer, r request, _ []string) error { return s.list(w, r, false) }},
+		{"POST", "/sandboxes", func(s server, w writer, r request, _ []string) error { return s.create(w, r, true) }},
+		{"POST", "/v2/sandboxes", func(s server, w writer, r request, _ []string) error { return s.create(w, r, false) }},
+		{"GET", "/sandboxes/metrics", func(s server, w writer, r request, _ []string) error { s.serveAllMetrics(w, r); return nil }},
+		{"GET", "/sandboxes/*", one("", true)},
+		{"DELETE", "/sandboxes/*", one("", true)},
+		{"GET", "/sandboxes/*/metrics", one("metrics", true)},
+		{"GET", "/sandboxes/*/logs", one("logs", true)},
+		{"GET", "/v2/sandboxes/*/logs", one("logs", false)},
+		{"POST", "/sandboxes/*/timeout", one("timeout", true)},
+		{"POST", "/sandboxes/*/refreshes", one("refreshes", true)},
+		{"POST", "/sandboxes/*/pause", one("pause", true)},
+		{"POST", "/sandboxes/*/snapshots", one("snapshots", true)},
+		{"POST", "/sandboxes/*/fork", one("fork", true)},
+		{"POST", "/sandboxes/*/resume", one("resume", true)},
+		{"POST", "/sandboxes/*/connect", one("connect", true)},
+		{"POST", "/v2/sandboxes/*/connect", one("connect", false)},
+		{"PUT", "/sandboxes/*/network", one("network", true)},
+		{"GET", "/snapshots", func(s server, w writer, r request, _ []string) error { return s.listSnapshots(w, r) }},
+		{"POST", "/v3/templates", func(s server, w writer, r request, _ []string) error { return s.requestBuild(w, r) }},
+		{"GET", "/templates", func(s server, w writer, r request, _ []string) error { return s.listTemplates(w, r, "") }},
+		{"GET", "/v2/templates", func(s server, w writer, r request, _ []string) error { return s.listTemplates(w, r, "v2") }},
+		{"POST", "/templates/tags", func(s server, w writer, r request, _ []string) error { return s.assignTags(w, r) }},
+		{"DELETE", "/templates/tags", func(s server, w writer, r request, _ []string) error { return s.removeTags(w, r) }},
+		{"GET", "/templates/aliases/*", func(s server, w writer, r request, a []string) error { return s.serveAlias(w, r, a[0]) }},
+		{"GET", "/templates/*", func(s server, w writer, r request, a []string) error { return s.serveTemplate(w, r, a[0]) }},
+		{"PATCH", "/templates/*", func(s server, w writer, r request, a []string) error { return s.updateTemplate(w, r, a[0]) }},
+		{"PATCH", "/v2/templates/*", func(s server, w writer, r request, a []string) error { return s.updateTemplate(w, r, a[0]) }},
+		{"DELETE", "/templates/*", func(s server, w writer, r request, a []string) error { return s.deleteState(w, r, a[0]) }},
+		{"GET", "/templates/*/tags", func(s server, w writer, r request, a []string) error { return s.serveTags(w, r, a[0]) }},
+		{"GET", "/templates/*/files/*", func(s server, w writer, r request, a []string) error { return s.serveUpload(w, r, a[0], a[1]) }},
+		{"PUT", "/templates/*/files/*", func(s server, w writer, r request, a []string) error { return s.serveUpload(w, r, a[0], a[1]) }},
+		{"POST", "/v2/templates/*/builds/*", func(s server, w writer, r request, a []string) error { return s.startBuild(w, r, a[0], a[1]) }},
+		{"GET", "/templates/*/builds/*/status", func(s server, w writer, r request, a []string) error { return s.serveStatus(w, r, a[0], a[1]) }},
+		{"GET", "/templates/*/builds/*/logs", func(s server, w writer, r request, a []string) error { return s.serveBuildLogs(w, r, a[0], a[1]) }},
+	}
+}
+
+// matches reports whether a path is one of the operation, and returns its arguments.
+func (o operation) matches(path string) (args []string, ok bool) {
+	parts, wanted := strings.Split(strings.Trim(path, "/"), "/"), strings.Split(o.path[1:], "/")
+	if len(parts) != len(wanted) {
+		return nil, false
+	}
+	for i, p := range wanted {
+		switch {
+		case p == "*" && parts[i] != "":
+			args = append(args, parts[i])
+		case p != parts[i]:
+			return nil, false
+		}
+	}
+	return args, true
+}
+
 // servePlane serves a request to the control plane, which has the API key of a client.
 func (s *Server) servePlane(w http.ResponseWriter, r *http.Request) {
-	path, _ := strings.CutPrefix(r.URL.Path, "/v2")
-	parts := strings.Split(strings.Trim(path, "/"), "/")
-	old := path == r.URL.Path
-	var err error
-	switch {
-	case parts[0] == "snapshots" && len(parts) == 1 && old:
-		if r.Method != http.MethodGet {
-			notAllowed(w, r, http.MethodGet)
-			break
+	var allowed []string
+	for _, o := range operations() {
+		args, ok := o.matches(r.URL.Path)
+		if ok && o.method == r.Method {
+			if err := o.serve(s, w, r, args); err != nil {
+				fail(w, err)
+			}
+			return
 		}
-		err = s.listSnapshots(w, r)
-	case parts[0] == "v3" && len(parts) > 1 && parts[1] == "templates":
-		err = s.serveTemplates(w, r, parts[1:], "v3")
-	case parts[0] == "templates" && old:
-		err = s.serveTemplates(w, r, parts, "")
-	case parts[0] == "templates":
-		err = s.serveTemplates(w, r, parts, "v2")
-	case parts[0] != "sandboxes" || len(parts) > 3:
-		err = unsupported("", "the path "+sandbar.Quote(r.URL.Path, 100)+" is not served")
-	case len(parts) == 1 && r.Method == http.MethodPost:
-		err = s.create(w, r, old)
-	case len(parts) == 1 && r.Method == http.MethodGet:
-		err = s.list(w, r, old)
-	case len(parts) == 1:
-		notAllowed(w, r, "GET, POST")
-	case parts[1] == "metrics" && len(parts) == 2 && old:
-		s.serveAllMetrics(w, r.URL.Query())
-	default:
-		err = s.serveOne(w, r, parts[1], strings.Join(parts[2:], ""), old)
+		if ok && !slices.Contains(allowed, o.method) {
+			allowed = append(allowed, o.method)
+		}
 	}
-	if err != nil {
-		fail(w, err)
+	if allowed == nil {
+		fail(w, unsupported("", "the path "+sandbar.Quote(r.URL.Path, 100)+" is not served"))
+		return
 	}
+	slices.Sort(allowed)
+	notAllowed(w, r, strings.Join(allowed, ", "))
 }
 
 // serveOne serves an action on one sandbox.
 func (s *Server) serveOne(w http.ResponseWriter, r *http.Request, label, action string, old bool) error {
-	methods := map[string]string{"": "DELETE, GET", "metrics": http.MethodGet, "timeout": http.MethodPost, "refreshes": http.MethodPost,
-		"pause": http.MethodPost, "snapshots": http.MethodPost, "fork": http.MethodPost, "resume": http.MethodPost, "connect": http.MethodPost,
-		"network": http.MethodPut, "logs": http.MethodGet}
-	allow, known := methods[action]
-	if !known || !old && action != "connect" && action != "logs" {
-		return unsupported("", "the path "+sandbar.Quote(r.URL.Path, 100)+" is not served")
-	}
-	if !slices.Contains(strings.Split(allow, ", "), r.Method) {
-		notAllowed(w, r, allow)
-		return nil
-	}
-	e, err := s.parse(label)
+	e, err := s.parse(r.Context(), label)
 	if err != nil {
 		return err
 	}
@@ -144,12 +194,14 @@ func (s *Server) serveOne(w http.ResponseWriter, r *http.Request, label, action 
 		w.WriteHeader(http.StatusNoContent)
 		return nil
 	}
-	info, state, err := e.info()
+	info, state, err := e.info(r.Context())
 	if err != nil {
 		return err
 	}
 	d := e.describe(info, state)
-	d.created = e.created(r)
+	if d.created = e.created(r); !engine.Client(r.Context()).Writes() {
+		d.AccessToken, d.TrafficToken = "", "" // they allow more than reading
+	}
 	network, internet := e.networkOf(info.Spec)
 	d.Internet, d.Network, d.Lifecycle = &internet, &network, &lifecycle{OnTimeout: "kill", AutoResume: e.AutoResume}
 	if e.AutoPause {
@@ -191,7 +243,7 @@ func (s *Server) create(w http.ResponseWriter, r *http.Request, old bool) error 
 		g.Traffic = newToken("ta_")
 	}
 	var sandbox *engine.Sandbox
-	if st, ok := s.state(c.Template); ok {
+	if st, ok := s.state(r.Context(), c.Template); ok {
 		g.Build = st.Build
 		if st.Build != nil && st.Kind == templateKind {
 			env := maps.Clone(st.Build.Env)
@@ -256,12 +308,12 @@ func (e *entry) created(r *http.Request) created {
 }
 
 // info returns the state of a sandbox. NotFound: it has ended.
-func (e *entry) info() (engine.Info, string, error) {
+func (e *entry) info(ctx context.Context) (engine.Info, string, error) {
 	l, err := e.current()
 	if err == nil {
 		return l.sandbox.Info(), stateRunning, nil
 	}
-	for _, p := range e.server.engine.Paused() {
+	for _, p := range e.server.engine.Paused(ctx) {
 		if p.ID == e.id {
 			return engine.Info{ID: p.ID, Spec: p.Spec, Created: p.Created}, statePaused, nil
 		}
@@ -289,8 +341,8 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, old bool) error {
 	}
 	all := []described{}
 	running := 0
-	for _, e := range s.snapshot() {
-		i, state, err := e.info()
+	for _, e := range s.snapshot(r.Context()) {
+		i, state, err := e.info(r.Context())
 		if err != nil {
 			continue // it has just ended
 		}

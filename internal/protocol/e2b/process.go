@@ -403,7 +403,7 @@ func (l *life) deliverEnd(p *process, s *stream) error {
 	if expired && r.Outcome == sandbar.Cancelled {
 		return sandbar.Errorf(sandbar.Timeout, "the command reached its time limit and was killed")
 	}
-	if _, err := l.server.engine.Get(l.id); err != nil && r.Outcome != sandbar.Exited {
+	if _, err := l.server.engine.Get(context.Background(), l.id); err != nil && r.Outcome != sandbar.Exited {
 		return sandbar.Errorf(sandbar.Gone, "the sandbox ended before the command")
 	}
 	e, err := endEventOf(r)

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"github.com/sandbar-dev/sandbar/engine"
 	"github.com/sandbar-dev/sandbar/internal/driver/faulty"
 	"github.com/sandbar-dev/sandbar/internal/server/httpd"
+	"github.com/sandbar-dev/sandbar/internal/server/tenant"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -31,11 +33,13 @@ type rig struct {
 	engine *engine.Engine
 	server *Server
 	url    string
+	key    string // of requests to the control plane
+	tokens string // the file of tenants' tokens
 }
 
 func newRig(t testing.TB, o Options, prepare func(*faulty.Driver)) *rig {
 	t.Helper()
-	r := &rig{t: t, driver: faulty.New()}
+	r := &rig{t: t, driver: faulty.New(), key: apiKey, tokens: filepath.Join(t.TempDir(), tenant.FileName)}
 	if prepare != nil {
 		prepare(r.driver)
 	}
@@ -44,7 +48,9 @@ func newRig(t testing.TB, o Options, prepare func(*faulty.Driver)) *rig {
 		t.Fatal(err)
 	}
 	r.server = New(r.engine, o)
-	listener, err := httpd.Listen(httpd.Options{Listen: "127.0.0.1:0", Token: apiKey, Hosts: []httpd.HostHandler{r.server}, Overlay: r.server})
+	store := tenant.Open(r.tokens, nil)
+	t.Cleanup(store.Close)
+	listener, err := httpd.Listen(httpd.Options{Listen: "127.0.0.1:0", Token: apiKey, Tokens: store, Hosts: []httpd.HostHandler{r.server}, Overlay: r.server})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +115,7 @@ func (r *rig) ask(method, path, body string, headers ...string) (int, string) {
 // plane asks the control plane.
 func (r *rig) plane(method, path, body string) (int, string) {
 	r.t.Helper()
-	return r.ask(method, path, body, keyHeader, apiKey)
+	return r.ask(method, path, body, keyHeader, r.key)
 }
 
 // create creates a sandbox.

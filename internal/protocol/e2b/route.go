@@ -1,11 +1,13 @@
 package e2b
 
 import (
+	"context"
 	"net/http"
 	"slices"
 	"strings"
 
 	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/engine"
 	"github.com/sandbar-dev/sandbar/internal/protocol/ports"
 )
 
@@ -71,8 +73,8 @@ func (s *Server) SandboxOf(r *http.Request) (key string, here, claimed bool) {
 			return "", false, true
 		}
 	}
-	_, err := s.engine.Get(id)
-	return string(id), sandbar.CodeOf(err) != sandbar.NotFound, true
+	_, here = s.engine.Owner(id)
+	return string(id), here, true
 }
 
 // inside reports whether a request without an API key leads into a sandbox.
@@ -124,7 +126,7 @@ func (s *Server) addressOf(r *http.Request) (address, error) {
 func (s *Server) addressOfFile(r *http.Request) (address, error) {
 	token, signed := r.Header.Get(tokenHeader), signatureOf(r)
 	var found *entry
-	for _, e := range s.snapshot() {
+	for _, e := range s.snapshot(context.Background()) {
 		if token != "" && same(token, e.Token) || token == "" && signed.by(e.Token) {
 			found = e
 		}
@@ -136,9 +138,18 @@ func (s *Server) addressOfFile(r *http.Request) (address, error) {
 	return address{id: found.id, label: found.label(), port: envdPort}, nil
 }
 
+// bearer returns the caller of a request into a sandbox, who may use that sandbox only: the
+// sandbox's own tokens are checked where they are needed.
+func (s *Server) bearer(r *http.Request, id sandbar.ID) sandbar.Client {
+	c := engine.Client(r.Context())
+	owner, _ := s.engine.Owner(id)
+	c.Name, c.Tenant, c.Role, c.Sandbox = "", owner.Tenant, sandbar.RoleUser, id
+	return c
+}
+
 // serveData serves a request into a sandbox.
 func (s *Server) serveData(w http.ResponseWriter, r *http.Request, a address) {
-	ctx, end, err := s.begin(r.Context(), endless(r, a))
+	ctx, end, err := s.begin(engine.WithClient(r.Context(), s.bearer(r, a.id)), endless(r, a))
 	if err != nil {
 		fail(w, err)
 		return
@@ -146,7 +157,7 @@ func (s *Server) serveData(w http.ResponseWriter, r *http.Request, a address) {
 	defer end()
 	r = r.WithContext(ctx)
 	var l *life
-	e, err := s.find(a.id)
+	e, err := s.find(context.Background(), a.id) // its own tokens are checked below
 	if err == nil {
 		if e.AutoResume {
 			l, err = e.wakeForTraffic(ctx)

@@ -54,11 +54,16 @@ type state struct {
 	spec  sandbar.Spec
 }
 
-// states returns the saved states, newest first.
-func (s *Server) states() []state {
+// states returns the saved states of the caller's tenant, newest first. Names are those of a
+// tenant, so the operator, too, gets only the states of its own.
+func (s *Server) states(ctx context.Context) []state {
 	var all []state
-	for _, p := range s.engine.Paused() {
+	tenant := engine.Client(ctx).Tenant
+	for _, p := range s.engine.Paused(ctx) {
 		var n note
+		if p.Spec.Client.Tenant != tenant {
+			continue
+		}
 		if err := json.Unmarshal(p.Note, &n); err == nil && n.Saved != nil && n.Saved.Label != "" {
 			all = append(all, state{saved: *n.Saved, id: p.ID, since: p.Since, spec: p.Spec})
 		}
@@ -68,8 +73,8 @@ func (s *Server) states() []state {
 }
 
 // state returns the state with a name, or the newest one with an id.
-func (s *Server) state(name string) (state, bool) {
-	all := s.states()
+func (s *Server) state(ctx context.Context, name string) (state, bool) {
+	all := s.states(ctx)
 	if st, ok := holder(all, withTag(name)); ok {
 		return st, true
 	}
@@ -177,7 +182,7 @@ func (s *Server) keepAs(ctx context.Context, id sandbar.ID, v saved) error {
 	b, err := json.Marshal(note{Saved: &v})
 	if err == nil {
 		var sandbox *engine.Sandbox
-		if sandbox, err = s.engine.Get(id); err == nil {
+		if sandbox, err = s.engine.Get(ctx, id); err == nil {
 			sandbox.SetNote(b)
 			err = s.engine.Pause(ctx, id)
 		}
@@ -238,7 +243,7 @@ func (s *Server) listSnapshots(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	all, page := s.states(), []snapshot{}
+	all, page := s.states(r.Context()), []snapshot{}
 	for _, st := range all {
 		names, at := st.current(all), position{st.since.UnixNano(), st.Label}
 		if st.Kind != snapshotKind || q.Get("sandboxID") != "" && q.Get("sandboxID") != st.Source ||
@@ -258,11 +263,11 @@ func (s *Server) listSnapshots(w http.ResponseWriter, r *http.Request) error {
 
 // deleteState removes the states with a name or an id: a snapshot, or all builds of a template.
 func (s *Server) deleteState(w http.ResponseWriter, r *http.Request, name string) error {
-	st, ok := s.state(name)
+	st, ok := s.state(r.Context(), name)
 	if !ok {
 		return templateNotFound(name)
 	}
-	for _, other := range s.states() {
+	for _, other := range s.states(r.Context()) {
 		if other.Label == st.Label {
 			if err := s.engine.Stop(r.Context(), other.id); err != nil && sandbar.CodeOf(err) != sandbar.NotFound {
 				return err
@@ -386,7 +391,7 @@ func (e *entry) expire() {
 	s := e.server
 	s.options.Logger.Info("sandbox reached its timeout", "sandbox", e.id)
 	if !e.AutoPause {
-		if sandbox, err := s.engine.Get(e.id); err == nil {
+		if sandbox, err := s.engine.Get(context.Background(), e.id); err == nil {
 			sandbox.End(engine.EndedLifetime)
 		}
 		s.engine.Stop(context.Background(), e.id)

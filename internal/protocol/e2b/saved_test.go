@@ -1,6 +1,7 @@
 package e2b
 
 import (
+	"context"
 	"encoding/json"
 	"io"
 	"net/http"
@@ -150,7 +151,7 @@ func TestAutoPause(t *testing.T) {
 	} {
 		r := newRig(t, Options{}, func(d *faulty.Driver) { d.Saves, d.Capabilities.SavesPrograms = true, tt.resumes })
 		c := r.create(tt.body)
-		for len(r.engine.Paused()) == 0 {
+		for len(r.engine.Paused(context.Background())) == 0 {
 			time.Sleep(time.Millisecond)
 		}
 		_, text := r.plane("GET", "/sandboxes/"+c.SandboxID, "")

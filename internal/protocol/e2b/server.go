@@ -3,8 +3,10 @@ package e2b
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"net/http"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -90,7 +92,7 @@ func New(e *engine.Engine, o Options) *Server {
 	}
 	s.all, s.cut = context.WithCancel(context.Background())
 	s.patient, s.hurry = context.WithCancel(s.all)
-	for _, p := range e.Paused() {
+	for _, p := range e.Paused(context.Background()) {
 		if g, ok := grantOfNote(p.Note); ok {
 			s.entries[p.ID] = &entry{server: s, id: p.ID, grant: g}
 		}
@@ -164,25 +166,25 @@ func (s *Server) refuse() {
 	}
 }
 
-// find returns the entry of a sandbox. NotFound: this server has created none with this id, or it
-// has ended.
-func (s *Server) find(id sandbar.ID) (*entry, error) {
+// find returns the entry of a sandbox. NotFound: this server has created none with this id, it has
+// ended, or the caller in ctx does not see it.
+func (s *Server) find(ctx context.Context, id sandbar.ID) (*entry, error) {
 	s.mu.Lock()
 	e := s.entries[id]
 	s.mu.Unlock()
-	if e == nil {
+	if e == nil || !s.engine.Visible(ctx, id) {
 		return nil, noSandbox(s.names.Label(id))
 	}
 	return e, nil
 }
 
 // parse returns the entry of an id of the protocol.
-func (s *Server) parse(label string) (*entry, error) {
+func (s *Server) parse(ctx context.Context, label string) (*entry, error) {
 	id, ok := s.names.ParseLabel(label)
 	if !ok {
 		return nil, noSandbox(label)
 	}
-	return s.find(id)
+	return s.find(ctx, id)
 }
 
 func noSandbox(label string) error {
@@ -208,15 +210,12 @@ func (s *Server) forget(e *entry) {
 	}
 }
 
-// snapshot returns the entries in no order.
-func (s *Server) snapshot() []*entry {
+// snapshot returns the entries that the caller in ctx sees, in no order.
+func (s *Server) snapshot(ctx context.Context) []*entry {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	all := make([]*entry, 0, len(s.entries))
-	for _, e := range s.entries {
-		all = append(all, e)
-	}
-	return all
+	all := slices.Collect(maps.Values(s.entries))
+	s.mu.Unlock()
+	return slices.DeleteFunc(all, func(e *entry) bool { return !s.engine.Visible(ctx, e.id) })
 }
 
 // Serves implements httpd.HostHandler.
@@ -225,8 +224,8 @@ func (s *Server) Serves(host string) bool {
 	return ok
 }
 
-// ServeHost implements httpd.HostHandler. The daemon's token opens nothing here.
-func (s *Server) ServeHost(w http.ResponseWriter, r *http.Request, _ bool) {
+// ServeHost implements httpd.HostHandler. Tokens of the daemon open nothing here.
+func (s *Server) ServeHost(w http.ResponseWriter, r *http.Request) {
 	id, port, _ := s.names.Parse(ports.NameOf(r.Host))
 	s.serveData(w, r, address{id: id, label: s.names.Label(id), port: port, byHost: true})
 }

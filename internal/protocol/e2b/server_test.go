@@ -106,7 +106,7 @@ func TestRefusals(t *testing.T) {
 		{"POST", "/v3/templates", `{"name":"a","memoryMB":-1}`, key, 400},
 		{"POST", "/v3/templates", `{"name":"a","tags":["b c"]}`, key, 400},
 		{"POST", "/v3/templates", `{"name":"a","other":1}`, key, 400},
-		{"GET", "/v3/templates", "", key, 501},
+		{"GET", "/v3/templates", "", key, 405},
 		{"GET", "/templates/none", "", key, 404},
 		{"GET", "/v2/templates?limit=0", "", key, 400},
 		{"GET", "/templates/none/builds/none/logs", "", key, 404},
@@ -139,7 +139,7 @@ func TestRefusals(t *testing.T) {
 		}
 		errorOf(t, status, text)
 	}
-	if n := len(r.engine.List()); n != 1 {
+	if n := len(r.engine.List(context.Background())); n != 1 {
 		t.Errorf("there are %d sandboxes, want 1", n)
 	}
 }
@@ -253,7 +253,7 @@ func TestPause(t *testing.T) {
 	again := New(r.engine, Options{})
 	defer again.Close()
 	id, _ := again.names.ParseLabel(c.SandboxID)
-	e, err := again.find(id)
+	e, err := again.find(context.Background(), id)
 	if err != nil || e.Token != c.AccessToken || e.Traffic != c.TrafficToken {
 		t.Errorf("another server has %v, %v", e, err)
 	}

@@ -2,6 +2,7 @@ package e2b
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"maps"
 	"math"
@@ -31,7 +32,7 @@ func (s *Server) assignTags(w http.ResponseWriter, r *http.Request) error {
 	}
 	s.tagging.Lock()
 	defer s.tagging.Unlock()
-	st, ok := s.state(strings.ToLower(target))
+	st, ok := s.state(r.Context(), strings.ToLower(target))
 	if !ok || st.Kind != templateKind {
 		return templateNotFound(target)
 	}
@@ -57,7 +58,7 @@ func (s *Server) assignTags(w http.ResponseWriter, r *http.Request) error {
 	if len(v.Names) > maxTags {
 		return sandbar.Errorf(sandbar.TooLarge, "a build has at most %d names with tags", maxTags)
 	}
-	if err := s.keepSaved(st, v); err != nil {
+	if err := s.keepSaved(r.Context(), st, v); err != nil {
 		return err
 	}
 	given := []string{}
@@ -103,7 +104,7 @@ func (s *Server) removeTags(w http.ResponseWriter, r *http.Request) error {
 	}
 	s.tagging.Lock()
 	defer s.tagging.Unlock()
-	all := s.states()
+	all := s.states(r.Context())
 	for _, n := range names {
 		if st, ok := holder(all, n); !ok || st.Kind != templateKind {
 			return templateNotFound(n)
@@ -121,7 +122,7 @@ func (s *Server) removeTags(w http.ResponseWriter, r *http.Request) error {
 		for _, n := range names {
 			delete(v.Named, n)
 		}
-		if err := s.keepSaved(st, v); err != nil {
+		if err := s.keepSaved(r.Context(), st, v); err != nil {
 			return err
 		}
 	}
@@ -130,12 +131,12 @@ func (s *Server) removeTags(w http.ResponseWriter, r *http.Request) error {
 }
 
 // keepSaved replaces the description of a state.
-func (s *Server) keepSaved(st state, v saved) error {
+func (s *Server) keepSaved(ctx context.Context, st state, v saved) error {
 	b, err := json.Marshal(note{Saved: &v})
 	if err != nil {
 		return err
 	}
-	return s.engine.SetPausedNote(st.id, b)
+	return s.engine.SetPausedNote(ctx, st.id, b)
 }
 
 // templateInfo describes a template in a list.
@@ -184,9 +185,9 @@ type buildInfo struct {
 }
 
 // templates returns the templates, the one with the newest build first. Uses are not counted.
-func (s *Server) templates() []templateInfo {
+func (s *Server) templates(ctx context.Context) []templateInfo {
 	all := []templateInfo{}
-	for _, st := range s.states() {
+	for _, st := range s.states(ctx) {
 		if st.Kind != templateKind || st.Build == nil {
 			continue
 		}
@@ -215,7 +216,7 @@ func (s *Server) listTemplates(w http.ResponseWriter, r *http.Request, version s
 		return err
 	}
 	page := []templateInfo{}
-	for _, t := range s.templates() {
+	for _, t := range s.templates(r.Context()) {
 		at := position{t.Updated.UnixNano(), t.TemplateID}
 		if version == "v2" && f.after != nil && f.compare(at, *f.after) <= 0 {
 			continue
@@ -232,9 +233,9 @@ func (s *Server) listTemplates(w http.ResponseWriter, r *http.Request, version s
 }
 
 // template returns a template by its id or a name.
-func (s *Server) template(name string) (templateInfo, error) {
-	st, _ := s.state(name)
-	for _, t := range s.templates() {
+func (s *Server) template(ctx context.Context, name string) (templateInfo, error) {
+	st, _ := s.state(ctx, name)
+	for _, t := range s.templates(ctx) {
 		if t.TemplateID == cmp.Or(st.Label, name) {
 			return t, nil
 		}
@@ -243,13 +244,13 @@ func (s *Server) template(name string) (templateInfo, error) {
 }
 
 // serveTemplate describes a template with its builds, newest first, in one page.
-func (s *Server) serveTemplate(w http.ResponseWriter, _ *http.Request, name string) error {
-	t, err := s.template(name)
+func (s *Server) serveTemplate(w http.ResponseWriter, r *http.Request, name string) error {
+	t, err := s.template(r.Context(), name)
 	if err != nil {
 		return err
 	}
 	builds := []buildInfo{}
-	for _, st := range s.states() {
+	for _, st := range s.states(r.Context()) {
 		if st.Label == t.TemplateID && st.Build != nil {
 			at := st.since.UTC()
 			builds = append(builds, buildInfo{BuildID: st.Build.ID, Status: ready, Created: at, Updated: at, Finished: at, Envd: envdVersion, size: sizeOf(st.spec)})
@@ -272,7 +273,7 @@ func (s *Server) updateTemplate(w http.ResponseWriter, r *http.Request, name str
 	if err := strictjson.Object("the body", raw, strictjson.Truth("public", &public)); err != nil {
 		return err
 	}
-	t, err := s.template(name)
+	t, err := s.template(r.Context(), name)
 	if err != nil {
 		return err
 	}
@@ -285,7 +286,7 @@ func (s *Server) updateTemplate(w http.ResponseWriter, r *http.Request, name str
 
 // serveBuildLogs serves the log of a build.
 func (s *Server) serveBuildLogs(w http.ResponseWriter, r *http.Request, template, id string) error {
-	j, err := s.job(template, id)
+	j, err := s.job(r.Context(), template, id)
 	if err != nil {
 		return err
 	}

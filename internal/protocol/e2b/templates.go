@@ -29,9 +29,6 @@ const (
 	logPage = 100
 	// buildTimeout bounds a build from its request to its end.
 	buildTimeout = time.Hour
-
-	templateFiles = "files"
-	templateTags  = "tags"
 )
 
 // The states of a build.
@@ -76,41 +73,6 @@ type buildStatus struct {
 	LogEntries []logEntry `json:"logEntries"`
 	Logs       []string   `json:"logs"`
 	Reason     *failure   `json:"reason,omitempty"`
-}
-
-// serveTemplates serves the paths of templates. parts are those of the path after the version.
-func (s *Server) serveTemplates(w http.ResponseWriter, r *http.Request, parts []string, version string) error {
-	last := parts[len(parts)-1]
-	key := version + " " + r.Method + " " + strconv.Itoa(len(parts))
-	switch {
-	case key == "v3 POST 1":
-		return s.requestBuild(w, r)
-	case (key == " GET 1" || key == "v2 GET 1") && last == "templates":
-		return s.listTemplates(w, r, version)
-	case key == " POST 2" && last == templateTags:
-		return s.assignTags(w, r)
-	case key == " DELETE 2" && last == templateTags:
-		return s.removeTags(w, r)
-	case key == " GET 2":
-		return s.serveTemplate(w, r, last)
-	case (key == " PATCH 2" || key == "v2 PATCH 2"):
-		return s.updateTemplate(w, r, last)
-	case key == " GET 5" && parts[2] == "builds" && last == "logs":
-		return s.serveBuildLogs(w, r, parts[1], parts[3])
-	case key == " DELETE 2":
-		return s.deleteState(w, r, last)
-	case key == " GET 3" && parts[1] == "aliases":
-		return s.serveAlias(w, last)
-	case key == " GET 3" && last == templateTags:
-		return s.serveTags(w, parts[1])
-	case len(parts) == 4 && parts[2] == templateFiles && version == "":
-		return s.serveUpload(w, r, parts[1], last)
-	case key == "v2 POST 4" && parts[2] == "builds":
-		return s.startBuild(w, r, parts[1], last)
-	case key == " GET 5" && parts[2] == "builds" && last == "status":
-		return s.serveStatus(w, r, parts[1], parts[3])
-	}
-	return unsupported("", "the path "+sandbar.Quote(r.URL.Path, 100)+" is not served")
 }
 
 // requestBuild makes a job. A template that has its name already gets another build.
@@ -167,7 +129,7 @@ func (s *Server) requestBuild(w http.ResponseWriter, r *http.Request) error {
 			*n.to = *n.from
 		}
 	}
-	j.template = s.labelOf(base)
+	j.template = s.labelOf(r.Context(), base)
 	if err := s.addJob(j); err != nil {
 		return err
 	}
@@ -179,12 +141,12 @@ func (s *Server) requestBuild(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// labelOf returns the id of the template with a name, a new one if there is none.
-func (s *Server) labelOf(base string) string {
+// labelOf returns the id of the tenant's template with a name, a new one if there is none.
+func (s *Server) labelOf(ctx context.Context, base string) string {
 	has := func(names []string) bool {
 		return slices.ContainsFunc(names, func(n string) bool { return strings.HasPrefix(n, base+":") })
 	}
-	for _, st := range s.states() {
+	for _, st := range s.states(ctx) {
 		if st.Kind == templateKind && has(st.Names) {
 			return st.Label
 		}
@@ -192,7 +154,7 @@ func (s *Server) labelOf(base string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, j := range s.jobs {
-		if has(j.names) {
+		if has(j.names) && j.client.Tenant == engine.Client(ctx).Tenant {
 			return j.template
 		}
 	}
@@ -220,12 +182,12 @@ func (s *Server) addJob(j *job) error {
 	return nil
 }
 
-// job returns a job of a template.
-func (s *Server) job(template, id string) (*job, error) {
+// job returns a job of a template of the caller's tenant.
+func (s *Server) job(ctx context.Context, template, id string) (*job, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, j := range s.jobs {
-		if j.id == id && j.template == template {
+		if j.id == id && j.template == template && j.client.Tenant == engine.Client(ctx).Tenant {
 			return j, nil
 		}
 	}
@@ -233,8 +195,8 @@ func (s *Server) job(template, id string) (*job, error) {
 }
 
 // serveAlias says whether a template with a name exists.
-func (s *Server) serveAlias(w http.ResponseWriter, name string) error {
-	st, ok := s.state(name)
+func (s *Server) serveAlias(w http.ResponseWriter, r *http.Request, name string) error {
+	st, ok := s.state(r.Context(), name)
 	if !ok || st.Kind != templateKind {
 		if imageOf(name) == "" {
 			st.Label = name
@@ -247,17 +209,17 @@ func (s *Server) serveAlias(w http.ResponseWriter, name string) error {
 }
 
 // serveTags lists the tags of a template.
-func (s *Server) serveTags(w http.ResponseWriter, template string) error {
+func (s *Server) serveTags(w http.ResponseWriter, r *http.Request, template string) error {
 	type tag struct {
 		Tag     string    `json:"tag"`
 		BuildID string    `json:"buildID"`
 		Created time.Time `json:"createdAt"`
 	}
-	own, ok := s.state(template)
+	own, ok := s.state(r.Context(), template)
 	if !ok || own.Build == nil {
 		return templateNotFound(template)
 	}
-	tags, all := []tag{}, s.states()
+	tags, all := []tag{}, s.states(r.Context())
 	for _, st := range all {
 		if st.Label != own.Label {
 			continue
@@ -281,9 +243,8 @@ func (s *Server) serveUpload(w http.ResponseWriter, r *http.Request, template, h
 	if err != nil {
 		return err
 	}
-	path := filepath.Join(dir, template+"-"+hash)
-	switch r.Method {
-	case http.MethodGet:
+	path := filepath.Join(dir, uploadName(engine.Client(r.Context()), template, hash))
+	if r.Method == http.MethodGet {
 		_, err := os.Stat(path)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
@@ -295,15 +256,20 @@ func (s *Server) serveUpload(w http.ResponseWriter, r *http.Request, template, h
 		answer(w, http.StatusCreated, map[string]any{"present": err == nil, "url": scheme + "://" + r.Host + r.URL.EscapedPath(),
 			"headers": map[string]string{keyHeader: r.Header.Get(keyHeader)}})
 		return nil
-	case http.MethodPut:
-		if err := s.upload(r, dir, path); err != nil {
-			return err
-		}
-		w.WriteHeader(http.StatusOK)
-		return nil
 	}
-	notAllowed(w, r, "GET, PUT")
+	if err := s.upload(r, dir, path); err != nil {
+		return err
+	}
+	w.WriteHeader(http.StatusOK)
 	return nil
+}
+
+// uploadName returns the name of the file of an upload, which belongs to a tenant.
+func uploadName(c sandbar.Client, template, hash string) string {
+	if c.Tenant != "" {
+		template = c.Tenant + "~" + template
+	}
+	return template + "-" + hash
 }
 
 // uploads returns the directory of uploads.
@@ -373,7 +339,7 @@ func (s *Server) startBuild(w http.ResponseWriter, r *http.Request, template, id
 	case (p.image == "") == (p.template == ""):
 		return invalid("fromImage", "one of fromImage and fromTemplate must be given", "")
 	}
-	j, err := s.job(template, id)
+	j, err := s.job(r.Context(), template, id)
 	if err != nil {
 		return err
 	}
@@ -405,7 +371,7 @@ func (s *Server) watch(run func(), j *job) error {
 
 // serveStatus serves the state of a job, and its log from an offset on.
 func (s *Server) serveStatus(w http.ResponseWriter, r *http.Request, template, id string) error {
-	j, err := s.job(template, id)
+	j, err := s.job(r.Context(), template, id)
 	if err != nil {
 		return err
 	}

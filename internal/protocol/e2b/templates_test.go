@@ -1,6 +1,7 @@
 package e2b
 
 import (
+	"context"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -61,11 +62,11 @@ func TestTemplateNames(t *testing.T) {
 	if b := r.built(r.request(`{"name":"mine"}`), `{"fromImage":"base"}`); b.Status != ready {
 		t.Fatalf("%+v", b)
 	}
-	if n := len(r.engine.Paused()); n != 2 {
+	if n := len(r.engine.Paused(context.Background())); n != 2 {
 		t.Errorf("there are %d builds, want 2", n)
 	}
-	if status, _ := r.plane("DELETE", "/templates/mine", ""); status != 204 || len(r.engine.Paused()) != 0 {
-		t.Errorf("%d, %d builds are left", status, len(r.engine.Paused()))
+	if status, _ := r.plane("DELETE", "/templates/mine", ""); status != 204 || len(r.engine.Paused(context.Background())) != 0 {
+		t.Errorf("%d, %d builds are left", status, len(r.engine.Paused(context.Background())))
 	}
 }
 
@@ -172,7 +173,7 @@ func TestTemplateFailures(t *testing.T) {
 			t.Errorf("%s: %+v", steps, b)
 		}
 	}
-	if n := len(r.engine.List()) + len(r.engine.Paused()); n > 0 {
+	if n := len(r.engine.List(context.Background())) + len(r.engine.Paused(context.Background())); n > 0 {
 		t.Errorf("%d sandboxes are left", n)
 	}
 	q := r.request(`{"name":"files"}`)

@@ -20,6 +20,7 @@ const (
 	reasonShutdown = "the server is shutting down"
 	reasonSlow     = "the message did not arrive in time"
 	reasonProtocol = "WebSocket protocol violation"
+	reasonRevoked  = "the token was revoked or has expired"
 )
 
 // keepBuffer is the largest read buffer, in bytes, that a connection keeps between messages.
@@ -183,7 +184,7 @@ func (c *conn) executeRequest(req request, f *frame) *refusal {
 	case wire.Cancel:
 		return c.cancel(req.id, f)
 	default: // wire.Ping
-		load := c.server.engine.Stats()
+		load := c.server.engine.StatsOf(engine.WithClient(context.Background(), c.client))
 		f.b = appendPong(f.b[:0], time.Now(), load.Active, load.Queued)
 		c.out.send(f)
 		return nil

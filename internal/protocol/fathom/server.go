@@ -136,6 +136,11 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer s.remove(c)
+	// The request's context ends early only if the token becomes invalid.
+	defer context.AfterFunc(r.Context(), func() {
+		c.stopAdmission()
+		c.closeWith(websocket.StatusPolicyViolation, reasonRevoked)
+	})()
 	c.serve()
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/sandbar-dev/sandbar/internal/server/httpd"
+	"github.com/sandbar-dev/sandbar/internal/server/tenant"
 )
 
 // bearer adds a token to requests.
@@ -30,7 +32,10 @@ const (
 // serve serves the rig over HTTP, and returns the URL.
 func (r *rig) serve() string {
 	r.t.Helper()
-	l, err := httpd.Listen(httpd.Options{Listen: "127.0.0.1:0", Token: ownToken, Clients: map[string]string{"alice": aliceToken},
+	r.tokens = filepath.Join(r.t.TempDir(), tenant.FileName)
+	store := tenant.Open(r.tokens, nil)
+	r.t.Cleanup(store.Close)
+	l, err := httpd.Listen(httpd.Options{Listen: "127.0.0.1:0", Token: ownToken, Tokens: store, Clients: map[string]string{"alice": aliceToken},
 		Routes: map[string]http.Handler{Path: r.server}})
 	if err != nil {
 		r.t.Fatal(err)
@@ -94,7 +99,7 @@ func TestHTTP(t *testing.T) {
 	if got, _ := c.call("run_code", object{"code": "1+1"}); got != "2\n" {
 		t.Errorf("%q", got)
 	}
-	if spec := r.engine.List()[0].Spec; spec.Client.Name != "alice" {
+	if spec := r.engine.List(context.Background())[0].Spec; spec.Client.Name != "alice" {
 		t.Errorf("the sandbox is of %q", spec.Client.Name)
 	}
 	const list = `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"list_sandboxes","arguments":{}}}`
@@ -139,7 +144,7 @@ func TestHTTP(t *testing.T) {
 // empty waits until no sandbox is left.
 func (r *rig) empty() {
 	r.t.Helper()
-	for end := time.Now().Add(patience); len(r.engine.List()) > 0; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(patience); len(r.engine.List(context.Background())) > 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			r.t.Fatal("a sandbox is left")
 		}

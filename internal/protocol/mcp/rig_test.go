@@ -30,6 +30,7 @@ type rig struct {
 	t      testing.TB
 	engine *engine.Engine
 	server *Server
+	tokens string // the file of tenants' tokens, after serve
 }
 
 func newRig(t testing.TB, o Options) *rig {
@@ -49,12 +50,12 @@ func newRigOf(t testing.TB, d driver.Driver, o Options) *rig {
 			return "http://" + string(id) + ".example/", nil
 		}
 	}
-	r := &rig{t, e, New(e, o)}
+	r := &rig{t: t, engine: e, server: New(e, o)}
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
 		r.server.Close()
-		if n := len(e.List()) + len(e.Paused()); n != 0 {
+		if n := len(e.List(context.Background())) + len(e.Paused(context.Background())); n != 0 {
 			t.Errorf("%d sandboxes are left after the sessions' end", n)
 		}
 		if err := e.Shutdown(ctx); err != nil {

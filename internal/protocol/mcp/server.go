@@ -143,9 +143,14 @@ func (s *Server) sessionOf(ctx context.Context, ss *sdk.ServerSession) (*session
 		return nil, &sandbar.Error{Code: sandbar.Exhausted, Message: "all " + count(s.options.MaxSessions, "session") + " are in use", Fix: "end another session, or try again later"}
 	}
 	x = newSession(s, engine.Client(ctx))
+	stop := context.AfterFunc(engine.Validity(ctx), func() {
+		x.cancel()
+		ss.Close()
+	})
 	s.sessions[ss] = x
 	s.watching.Go(func() {
 		ss.Wait()
+		stop()
 		x.end()
 		s.mu.Lock()
 		delete(s.sessions, ss)
@@ -225,7 +230,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer s.serving.Done()
 	if id := r.Header.Get(sessionHeader); id != "" {
 		x := s.find(id)
-		if x == nil || x.client.Name != engine.Client(r.Context()).Name {
+		if x == nil || !sameClient(x.client, engine.Client(r.Context())) {
 			refuse(w, http.StatusNotFound, &sandbar.Error{Code: sandbar.NotFound, Message: "this session does not exist or has ended", Fix: "initialize a new session"})
 			return
 		}
@@ -235,6 +240,11 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	origin := &http.Request{Host: r.Host, TLS: r.TLS, Header: http.Header{"X-Forwarded-Proto": r.Header.Values("X-Forwarded-Proto")}}
 	s.http.ServeHTTP(&response{w, http.NewResponseController(w), s.options.StallTimeout}, r.WithContext(context.WithValue(r.Context(), originKey{}, origin)))
+}
+
+// sameClient reports whether two requests have the same token.
+func sameClient(a, b sandbar.Client) bool {
+	return a.Name == b.Name && a.Tenant == b.Tenant && a.Role == b.Role && a.Sandbox == b.Sandbox
 }
 
 // find returns the session with an id over HTTP.

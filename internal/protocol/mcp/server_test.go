@@ -455,7 +455,7 @@ func TestSessions(t *testing.T) {
 	}
 	second.Close()
 	first.Close()
-	for len(r.engine.List()) > 0 { // the first session's sandbox is removed
+	for len(r.engine.List(context.Background())) > 0 { // the first session's sandbox is removed
 		select {
 		case <-t.Context().Done():
 			t.Fatal("a sandbox is left")

@@ -74,7 +74,7 @@ func (s *Server) Close(ctx context.Context) error {
 // sandbox returns the sandbox, and creates a new one if there is none or it has died.
 func (s *Server) sandbox(ctx context.Context) (*engine.Sandbox, error) {
 	if s.box != nil {
-		if _, err := s.e.Get(s.box.ID()); err == nil {
+		if _, err := s.e.Get(context.Background(), s.box.ID()); err == nil {
 			return s.box, nil
 		}
 		if err := s.Close(ctx); err != nil { // no process of the old one may be left

@@ -102,7 +102,8 @@ func (l *Log) Close() error {
 // line is a record in the file. Its names are stable.
 type line struct {
 	Time    time.Time   `json:"time"`
-	Client  string      `json:"client"` // "" for the daemon's own token
+	Tenant  string      `json:"tenant,omitempty"` // "" for the default tenant
+	Client  string      `json:"client"`           // the name of the token; "" for the daemon's own
 	Address string      `json:"address,omitempty"`
 	Action  engine.Verb `json:"action"`
 	Sandbox sandbar.ID  `json:"sandbox,omitempty"`
@@ -111,7 +112,7 @@ type line struct {
 
 // Record implements engine.Auditor.
 func (l *Log) Record(a engine.Action) {
-	b, err := json.Marshal(line{Time: a.Time.UTC(), Client: a.Client.Name, Address: a.Client.Address, Action: a.Verb, Sandbox: a.Sandbox, Outcome: a.Outcome})
+	b, err := json.Marshal(line{Time: a.Time.UTC(), Tenant: a.Client.Tenant, Client: a.Client.Name, Address: a.Client.Address, Action: a.Verb, Sandbox: a.Sandbox, Outcome: a.Outcome})
 	if err != nil {
 		panic(err) // texts and a time can be encoded
 	}

@@ -4,7 +4,7 @@ import "slices"
 
 // live reports whether a running daemon can apply a change of the setting.
 func (f field) live() bool {
-	return slices.Contains([]string{"token", "token_file", "allowed_hosts", "allowed_origins", "metrics_open", "clients",
+	return slices.Contains([]string{"token", "token_file", "allowed_hosts", "allowed_origins", "metrics_open", "clients", "tenants",
 		"log.level", "paused.on_shutdown", "shutdown_timeout"}, f.path)
 }
 

@@ -16,32 +16,40 @@ type Client struct {
 	Burst                  int64   // how many may start at once
 }
 
-// maxClients bounds the tokens with which a request is compared.
-const maxClients = 1000
+// maxNamed bounds the elements of a list with names. For clients it bounds the tokens with which a
+// request is compared.
+const maxNamed = 1000
 
 var clientKeys = []string{"name", "token_file", "max_sandboxes", "max_queue", "rate", "burst"}
 
 func (c *Config) clientFields() []field {
 	return []field{
-		{path: "clients", value: c.clientsTree(), instead: "none",
+		{path: "clients", value: namedList(&c.Clients, "clients", func(c Client) string { return c.Name }, Client.show, readClient), instead: "none",
 			allowed: "a list of at most 1000 maps with name, token_file and optionally max_sandboxes, max_queue, rate and burst",
 			doc: "Clients with tokens of their own, which give the same access as the daemon's token, and with quotas: concurrent sandboxes, " +
 				"executions and sandboxes in the queue, how many may start per second (rate) and at once (burst, default: rate). " +
 				"A request beyond them is refused with a time to retry. Clients take turns in the queue, so that no client waits for all " +
 				"requests of another: {name: ci, token_file: /etc/sandbar/ci.token, max_sandboxes: 8, max_queue: 100, rate: 20}."},
+		{path: "tenants", value: namedList(&c.Tenants, "tenants", func(t Tenant) string { return t.Name }, Tenant.show, readTenant), instead: "none",
+			allowed: "a list of at most 1000 maps with name and optionally max_sandboxes, cpus, memory, disk, rate and burst",
+			doc: "Quotas of tenants, for all tokens of a tenant together (sandbar token create): concurrent sandboxes, waiting ones included, the " +
+				"sums of their limits of cpus, memory and disk, and how many may start per second (rate) and at once (burst, default: rate). " +
+				"A request beyond them is refused. With a quota of cpus, memory or disk, each sandbox must have that limit. " +
+				"A tenant that is not listed has no quotas: {name: team-a, max_sandboxes: 8, cpus: 4, memory: 4 GiB, disk: 20 GiB, rate: 5}."},
 		measure("max_connections", &c.MaxConnections, count, bounds[int64]{lo: 1, hi: 1000000}, "4096",
 			"Concurrent connections to one listener. More are closed with an answer to retry, before their request is read."),
 	}
 }
 
-// clientsTree reads the setting clients.
-func (c *Config) clientsTree() tree {
+// namedList reads and shows a setting that is a list of maps, each with a name of its own. plural
+// is what they are.
+func namedList[T any](list *[]T, plural string, nameOf func(T) string, show func(T) map[string]any, read func(*yaml.Node) (T, error)) tree {
 	return tree{
-		clear: func() { c.Clients = nil },
+		clear: func() { *list = nil },
 		show: func() any {
 			out := []any{}
-			for _, one := range c.Clients {
-				out = append(out, one.show())
+			for _, one := range *list {
+				out = append(out, show(one))
 			}
 			return out
 		},
@@ -49,20 +57,20 @@ func (c *Config) clientsTree() tree {
 			if n.Kind != yaml.SequenceNode {
 				return &fault{line: n.Line, why: "is " + kindName(n) + " where a list is needed"}
 			}
-			if len(n.Content) > maxClients {
-				return &fault{line: n.Line, why: "has more than 1000 clients"}
+			if len(n.Content) > maxNamed {
+				return &fault{line: n.Line, why: "has more than 1000 " + plural}
 			}
 			seen := map[string]bool{}
 			for _, item := range n.Content {
-				one, err := readClient(item)
+				one, err := read(item)
 				if err != nil {
 					return err
 				}
-				if seen[one.Name] {
-					return &fault{line: item.Line, got: sandbar.Quote(one.Name, 60), why: "is the name of two clients"}
+				if name := nameOf(one); seen[name] {
+					return &fault{line: item.Line, got: sandbar.Quote(name, 60), why: "is the name of two " + plural}
 				}
-				seen[one.Name] = true
-				c.Clients = append(c.Clients, one)
+				seen[nameOf(one)] = true
+				*list = append(*list, one)
 			}
 			return nil
 		},

@@ -65,6 +65,7 @@ type Config struct {
 	Code            Code
 	Templates       Templates
 	Clients         []Client
+	Tenants         []Tenant
 	MaxConnections  int64
 	TemplatesMemory int64
 

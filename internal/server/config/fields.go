@@ -262,7 +262,7 @@ func (c *Config) lifecycleFields() []field {
 		measure("paused.max_bytes", &c.Paused.MaxBytes, size, bounds[int64]{lo: 1 << 20, hi: maxSize}, "16GiB",
 			"The space on disk of all paused sandboxes together."),
 		measure("paused.client_share", &c.Paused.ClientShare, count, bounds[int64]{lo: 1, hi: 100}, "25",
-			"The percentage of paused.max and of paused.max_bytes that the paused sandboxes of one client in clients can take. The daemon's own token can use all."),
+			"The percentage of paused.max and of paused.max_bytes that the paused sandboxes of one client in clients, or of one tenant, can take. The daemon's own token can use all."),
 		{path: "paused.on_shutdown", value: boolean(&c.Paused.OnShutdown), initial: "false", allowed: "true or false",
 			doc: "Pause the long-lived sandboxes when the daemon shuts down, and resume them at its next start. " +
 				"Those that cannot be paused are removed. If false, all are removed."},

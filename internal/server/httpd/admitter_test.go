@@ -7,14 +7,16 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/sandbar-dev/sandbar"
 )
 
 // guarded is a route with a token of its own for one path.
 type guarded struct{ asked chan string }
 
-func (k guarded) Admits(r *http.Request) bool {
+func (k guarded) Admits(r *http.Request) (sandbar.Client, bool) {
 	k.asked <- r.URL.Path
-	return r.URL.Path == "/own/a" && r.Header.Get("Authorization") == "Bearer of-a"
+	return sandbar.Client{Role: sandbar.RoleUser}, r.URL.Path == "/own/a" && r.Header.Get("Authorization") == "Bearer of-a"
 }
 
 func (k guarded) ServeHTTP(w http.ResponseWriter, r *http.Request) {

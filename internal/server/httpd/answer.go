@@ -92,10 +92,10 @@ type loadBody struct {
 	Removing  int `json:"removing"`
 }
 
-// health answers GET /health. With the token the response includes the load.
+// health answers GET /health. With the operator's token the response includes the load.
 func (s *Server) health(w http.ResponseWriter, r *http.Request) {
 	body := healthBody{Status: "ok", Version: s.options.Version}
-	if _, ok := s.guard.Load().bearsToken(r); ok && s.options.Load != nil {
+	if who, err := s.guard.Load().bearer(r); err == nil && who.client.Operator() && s.options.Load != nil {
 		l := s.options.Load()
 		body.Load = &loadBody{Active: l.Active, Queued: l.Queued, Sandboxes: l.Sandboxes, Capacity: l.Capacity, Removing: l.Removing}
 	}

@@ -10,10 +10,16 @@
 //   - Token: exactly one header "Authorization: Bearer TOKEN", compared in constant time; otherwise
 //     401, whether or not the path exists. A route that is an Admitter may accept other tokens,
 //     each valid for a part of its paths. Host and Origin are checked all the same.
+//   - Role: a token that may only list and read reaches what a Reader names, or GET and HEAD;
+//     otherwise 403.
 //
-// GET /health needs no token and reports only that the daemon runs, and its version; with the token
-// it reports the load too. GET /metrics is in Prometheus format. All other paths are routes of the
-// caller.
+// guard.identify is the only place that turns a token into a caller: the operator, or a bearer of a
+// tenant's token. Handlers find the caller with engine.Client. The context of a request ends when
+// its token is revoked or expires.
+//
+// GET /health needs no token and reports only that the daemon runs, and its version; with the
+// operator's token it reports the load too. GET /metrics is in Prometheus format. All other paths
+// are routes of the caller.
 //
 // Unguarded is for a protocol that must be reachable under any name, because it is behind a reverse
 // proxy, and that checks a bearer token of its own on every path. DNS rebinding gains nothing

@@ -1,6 +1,7 @@
 package httpd
 
 import (
+	"context"
 	"crypto/sha256"
 	"crypto/subtle"
 	"net"
@@ -17,6 +18,7 @@ import (
 // guard decides whether a request passes.
 type guard struct {
 	tokens      []hashedToken // the daemon's own first
+	tenants     Tokens        // nil for none
 	hosts       []string      // lower case, without port
 	origins     []string      // lower case
 	openMetrics bool
@@ -29,7 +31,7 @@ type hashedToken struct {
 }
 
 func newGuard(o Options, addr net.Addr) *guard {
-	g := &guard{openMetrics: o.MetricsOpen && isLoopback(addr)}
+	g := &guard{openMetrics: o.MetricsOpen && isLoopback(addr), tenants: o.Tokens}
 	g.tokens = append(g.tokens, hashedToken{sum: sha256.Sum256([]byte(o.Token))})
 	for name, token := range o.Clients {
 		g.tokens = append(g.tokens, hashedToken{name, sha256.Sum256([]byte(token))})
@@ -59,23 +61,74 @@ const (
 	reasonHost   = "host"
 	reasonOrigin = "origin"
 	reasonToken  = "token"
+	reasonRole   = "role"
 	reasonRoute  = "route"
 )
 
-var refusalReasons = []string{reasonHost, reasonOrigin, reasonToken, reasonRoute}
+var refusalReasons = []string{reasonHost, reasonOrigin, reasonToken, reasonRole, reasonRoute}
 
-// check returns nil for a request that passes, with the name of the client whose token it has. It
-// calls admits for a request without a known token.
-func (g *guard) check(r *http.Request, admits func(*http.Request) bool) (client string, why *refusal) {
+// identity is the caller of a request, as its credentials prove.
+type identity struct {
+	client sandbar.Client
+	// valid ends when the credentials become invalid; nil if they do not.
+	valid context.Context
+}
+
+// nobody is the caller of a request without valid credentials.
+var nobody = identity{client: sandbar.Client{Role: sandbar.RoleNone}}
+
+// identify returns the caller with a token. The daemon's own token and those of clients are the
+// operator's; others are those of tenants. Unauthenticated: the token is none of these.
+// Unavailable: the tokens of tenants cannot be read, and the token is not the operator's.
+//
+// It hashes both sides and compares all tokens, so that the duration reveals nothing, not even a
+// length.
+func (g *guard) identify(token string) (identity, error) {
+	client, ok := g.whose(token)
+	if g.tenants == nil {
+		if ok {
+			return identity{client: client}, nil
+		}
+		return nobody, errToken
+	}
+	tenant, valid, found, err := g.tenants.Find(token)
+	switch {
+	case ok:
+		return identity{client: client}, nil
+	case err != nil:
+		return nobody, err
+	case found:
+		return identity{tenant, valid}, nil
+	}
+	return nobody, errToken
+}
+
+var errToken = &sandbar.Error{Code: sandbar.Unauthenticated, Message: "the token is missing or wrong",
+	Fix: "send exactly one header \"Authorization: Bearer TOKEN\""}
+
+// check returns nil for a request that passes, with its caller. It calls admits for a request
+// without a known token.
+func (g *guard) check(r *http.Request, admits func(*http.Request) (sandbar.Client, bool)) (who identity, why *refusal) {
 	if why := g.checkPlace(r); why != nil {
-		return "", why
+		return nobody, why
 	}
-	client, ok := g.bearsToken(r)
-	if !ok && g.needsToken(r) && !admits(r) {
-		return "", &refusal{status: http.StatusUnauthorized, reason: reasonToken, err: &sandbar.Error{Code: sandbar.Unauthenticated,
-			Message: "the token is missing or wrong", Fix: "send exactly one header \"Authorization: Bearer TOKEN\""}}
+	who, err := g.bearer(r)
+	if err == nil || !g.needsToken(r) {
+		return who, nil
 	}
-	return client, nil
+	if client, ok := admits(r); ok {
+		return identity{client: client}, nil
+	}
+	return nobody, refuseToken(err)
+}
+
+// refuseToken is the refusal of a request without valid credentials.
+func refuseToken(err error) *refusal {
+	status := http.StatusUnauthorized
+	if sandbar.CodeOf(err) == sandbar.Unavailable {
+		status = http.StatusServiceUnavailable
+	}
+	return &refusal{status: status, reason: reasonToken, err: sandbar.AsError(err)}
 }
 
 // checkPlace checks where a request was sent to, and from where.
@@ -101,24 +154,26 @@ func (g *guard) needsToken(r *http.Request) bool {
 	return true
 }
 
-// bearsToken reports whether the request has exactly one valid header, and whose token it is.
-func (g *guard) bearsToken(r *http.Request) (client string, ok bool) {
+// bearer returns the caller of a request with exactly one valid header.
+func (g *guard) bearer(r *http.Request) (identity, error) {
 	values := r.Header.Values("Authorization")
 	if len(values) != 1 {
-		return "", false
+		return nobody, errToken
 	}
 	token, bearer := strings.CutPrefix(values[0], "Bearer ")
-	client, ok = g.whose(token)
-	return client, ok && bearer
+	who, err := g.identify(token)
+	if err == nil && !bearer {
+		return nobody, errToken
+	}
+	return who, err
 }
 
-// whose reports whether a token is valid, and whose it is. It hashes both sides and compares all
-// tokens, so that the duration reveals nothing, not even a length.
-func (g *guard) whose(token string) (client string, ok bool) {
+// whose reports whether a token is the operator's, and which client has it.
+func (g *guard) whose(token string) (client sandbar.Client, ok bool) {
 	sum := sha256.Sum256([]byte(token))
 	for _, k := range g.tokens {
 		if subtle.ConstantTimeCompare(sum[:], k.sum[:]) == 1 {
-			client, ok = k.client, true
+			client, ok = sandbar.Client{Name: k.client}, true
 		}
 	}
 	return client, ok

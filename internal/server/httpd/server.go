@@ -41,6 +41,8 @@ type Options struct {
 	// Clients are further valid tokens, by client name. Handlers get the name, and the connection,
 	// from engine.Client.
 	Clients map[string]string
+	// Tokens finds the tokens of tenants. Default: there are none.
+	Tokens Tokens
 	// MaxConnections is the most open connections; further ones get 503. Default: no bound.
 	MaxConnections int
 	// Certificate and Key are PEM files; both empty for plain HTTP.
@@ -71,14 +73,22 @@ type Options struct {
 	Logger *slog.Logger
 }
 
+// Tokens finds the tokens of tenants. Its methods may be called concurrently.
+type Tokens interface {
+	// Find returns the bearer of a token and a context that ends when the token becomes invalid.
+	// Requests of the bearer are cancelled then. An error says why no token, or not this one, is
+	// accepted.
+	Find(token string) (c sandbar.Client, valid context.Context, ok bool, err error)
+}
+
 // HostHandler handles all requests to some host names. The server checks nothing for them, sets no
 // header, and calls no route.
 type HostHandler interface {
 	// Serves reports whether a host is one of the handler's. host is in lower case, without port.
 	Serves(host string) bool
-	// ServeHost serves a request to such a host. authenticated: it has the daemon's token, or that
-	// of a client.
-	ServeHost(w http.ResponseWriter, r *http.Request, authenticated bool)
+	// ServeHost serves a request to such a host. Its caller, see engine.Client, has RoleNone unless
+	// the request has a valid token.
+	ServeHost(w http.ResponseWriter, r *http.Request)
 }
 
 // Overlay is a protocol that shares paths with Options.Routes and recognizes its requests by their
@@ -87,8 +97,8 @@ type Overlay interface {
 	// ServeHTTP serves a request that Claims has accepted. Host and Origin have been checked, and the
 	// key if there is one.
 	http.Handler
-	// Claims reports whether a request is one of the protocol. If it is keyed, key must be the
-	// daemon's token or that of a client; otherwise ServeHTTP checks the request's credentials
+	// Claims reports whether a request is one of the protocol. If it is keyed, key must be a valid
+	// token; otherwise the caller has RoleNone, and ServeHTTP checks the request's credentials
 	// itself. Claims must neither answer nor read the body.
 	Claims(r *http.Request) (key string, keyed, claimed bool)
 	// Refuse answers a request that failed a check, in the form of the protocol.
@@ -99,11 +109,19 @@ type Overlay interface {
 // daemon's, each valid for a part of its paths.
 type Admitter interface {
 	http.Handler
-	// Admits reports whether a request without the daemon's token has one that is valid for exactly
-	// this request. Host and Origin have been checked. The client is not authenticated yet, so
-	// Admits must compare in constant time, must take the same time in all cases, and must neither
-	// answer nor read the body.
-	Admits(r *http.Request) bool
+	// Admits reports whether a request without a valid token has another one that is valid for
+	// exactly this request, and the caller that it proves. Host and Origin have been checked. The
+	// client is not authenticated yet, so Admits must compare in constant time, must take the same
+	// time in all cases, and must neither answer nor read the body.
+	Admits(r *http.Request) (sandbar.Client, bool)
+}
+
+// Reader is an optional interface of a handler in Options.Routes and of Options.Overlay. Callers
+// with sandbar.RoleReadOnly reach a handler only with GET and HEAD, and without a protocol upgrade,
+// or if its Reads says that the request changes nothing. So what a handler adds is refused to them.
+type Reader interface {
+	// Reads reports whether a request reads only. It must neither answer nor read the body.
+	Reads(r *http.Request) bool
 }
 
 // Server is a listener with its routes.
@@ -112,6 +130,7 @@ type Server struct {
 	guard     atomic.Pointer[guard] // replaced by Replace
 	mux       *http.ServeMux
 	admitters map[string]Admitter // by pattern
+	readers   map[string]any      // the handlers of Options.Routes by pattern, for mayReach
 	listener  net.Listener
 	http      *http.Server
 }
@@ -130,7 +149,7 @@ func Listen(o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{options: o, listener: ln, mux: http.NewServeMux(), admitters: map[string]Admitter{}}
+	s := &Server{options: o, listener: ln, mux: http.NewServeMux(), admitters: map[string]Admitter{}, readers: map[string]any{}}
 	if err = s.wrap(); err == nil {
 		err = mayListen(ln.Addr(), o)
 	}
@@ -273,21 +292,56 @@ func (s *Server) Shutdown(ctx context.Context) error {
 func (s *Server) routes() {
 	s.mux.HandleFunc("GET /health", s.health)
 	if s.options.Metrics != nil {
-		s.mux.Handle("GET /metrics", s.options.Metrics.handler())
+		s.mux.Handle("GET /metrics", s.ownMetrics(s.options.Metrics.handler()))
 	}
 	for pattern, h := range s.options.Routes {
 		s.mux.Handle(pattern, withoutDeadlines(h))
+		s.readers[pattern] = h
 		if a, ok := h.(Admitter); ok {
 			s.admitters[pattern] = a
 		}
 	}
 }
 
+// ownMetrics refuses the daemon's metrics, which are those of all tenants, to tokens of tenants
+// other than the default one. Without a token the guard has decided.
+func (s *Server) ownMetrics(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if c := engine.Client(r.Context()); c.Tenant != "" && s.guard.Load().needsToken(r) {
+			s.refuse(w, r, &refusal{status: http.StatusForbidden, reason: reasonRole, err: &sandbar.Error{Code: sandbar.Denied,
+				Message: "the daemon's metrics are those of all tenants", Fix: "use a token of the default tenant; GET /v1/sandboxes/{id}/metrics has those of a sandbox"}})
+			return
+		}
+		h.ServeHTTP(w, r)
+	})
+}
+
 // admits asks the route of a request, if it is an Admitter.
-func (s *Server) admits(r *http.Request) bool {
+func (s *Server) admits(r *http.Request) (sandbar.Client, bool) {
 	_, pattern := s.mux.Handler(r)
 	a, ok := s.admitters[pattern]
-	return ok && a.Admits(r)
+	if !ok {
+		return nobody.client, false
+	}
+	return a.Admits(r)
+}
+
+// mayReach returns nil unless the role of a caller keeps a request from its handler.
+func mayReach(c sandbar.Client, r *http.Request, h any) *refusal {
+	switch {
+	case c.Writes(), c.Role == sandbar.RoleNone: // of these the handler sees the identity
+		return nil
+	case c.Role == sandbar.RoleReadOnly:
+		reads := (r.Method == http.MethodGet || r.Method == http.MethodHead) && r.Header.Get("Upgrade") == ""
+		if x, ok := h.(Reader); ok {
+			reads = x.Reads(r)
+		}
+		if reads {
+			return nil
+		}
+	}
+	return &refusal{status: http.StatusForbidden, reason: reasonRole, err: &sandbar.Error{Code: sandbar.Denied,
+		Message: "the token " + sandbar.Quote(c.Name, 80) + " may list and read only", Fix: "use a token with the role user or admin"}}
 }
 
 // withoutDeadlines removes this package's body and response deadlines for a route.
@@ -315,25 +369,56 @@ func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
 	if s.serveOverlay(w, r) {
 		return
 	}
-	client, refusal := s.guard.Load().check(r, s.admits)
+	who, refusal := s.guard.Load().check(r, s.admits)
 	if refusal != nil {
 		s.refuse(w, r, refusal)
 		return
 	}
-	r = withClient(r, client)
+	r, done := who.withRequest(w, r)
+	defer done()
 	handler, pattern := s.mux.Handler(r)
 	if pattern == "" {
 		s.refuse(w, r, noRoute(handler, r))
+		return
+	}
+	if refusal := mayReach(who.client, r, s.readers[pattern]); refusal != nil {
+		s.refuse(w, r, refusal)
 		return
 	}
 	// not the handler itself: the mux also sets the path values
 	s.mux.ServeHTTP(w, r)
 }
 
-// withClient adds the client to a request's context.
-func withClient(r *http.Request, client string) *http.Request {
-	flow, _ := r.Context().Value(flowKey{}).(string)
-	return r.WithContext(engine.WithClient(r.Context(), sandbar.Client{Name: client, Flow: flow, Address: r.RemoteAddr}))
+// revokedWrite bounds a write in progress of a request whose token was revoked.
+const revokedWrite = time.Second
+
+// ErrRevoked is the cause of a request's context that has ended because its token was revoked or
+// has expired.
+var ErrRevoked = &sandbar.Error{Code: sandbar.Unauthenticated, Message: "the token was revoked or has expired", Fix: "use another token"}
+
+// withRequest adds the caller to a request's context, which ends with the caller's credentials,
+// until done is called.
+func (who identity) withRequest(w http.ResponseWriter, r *http.Request) (_ *http.Request, done func()) {
+	c := who.client
+	c.Flow, _ = r.Context().Value(flowKey{}).(string)
+	c.Address = r.RemoteAddr
+	ctx := engine.WithClient(r.Context(), c)
+	if who.valid == nil {
+		return r.WithContext(ctx), func() {}
+	}
+	ctx, cancel := context.WithCancelCause(engine.WithValidity(ctx, who.valid))
+	stop := context.AfterFunc(who.valid, func() {
+		cancel(ErrRevoked)
+		if r.Header.Get("Upgrade") == "" { // otherwise the handler ends the connection
+			control := http.NewResponseController(w)
+			control.SetReadDeadline(time.Now())
+			control.SetWriteDeadline(time.Now().Add(revokedWrite))
+		}
+	})
+	return r.WithContext(ctx), func() {
+		stop()
+		cancel(nil)
+	}
 }
 
 // servePeers serves a request for what another daemon has, and reports whether it is one.
@@ -356,11 +441,13 @@ func (s *Server) serveHost(w http.ResponseWriter, r *http.Request) bool {
 	if i < 0 {
 		return false
 	}
-	client, authenticated := s.guard.Load().bearsToken(r)
-	r = withClient(r, client)
-	withoutDeadlines(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		s.options.Hosts[i].ServeHost(w, r, authenticated)
-	})).ServeHTTP(w, r)
+	who, err := s.guard.Load().bearer(r)
+	if err != nil {
+		who = nobody
+	}
+	r, done := who.withRequest(w, r)
+	defer done()
+	withoutDeadlines(http.HandlerFunc(s.options.Hosts[i].ServeHost)).ServeHTTP(w, r)
 	return true
 }
 
@@ -375,11 +462,18 @@ func (s *Server) serveOverlay(w http.ResponseWriter, r *http.Request) bool {
 		return false
 	}
 	g := s.guard.Load()
-	client, known := g.whose(key)
+	who, err := g.identify(key)
 	why := g.checkPlace(r)
-	if why == nil && keyed && !known {
-		why = &refusal{status: http.StatusUnauthorized, reason: reasonToken, err: &sandbar.Error{Code: sandbar.Unauthenticated,
-			Message: "the API key is missing or wrong", Fix: "send the daemon's token"}}
+	switch {
+	case why != nil:
+	case !keyed:
+		who = nobody
+	case sandbar.CodeOf(err) == sandbar.Unavailable:
+		why = refuseToken(err)
+	case err != nil:
+		why = refuseToken(&sandbar.Error{Code: sandbar.Unauthenticated, Message: "the API key is missing or wrong", Fix: "send the daemon's token"})
+	default:
+		why = mayReach(who.client, r, o)
 	}
 	if why != nil {
 		s.count(r, why)
@@ -387,10 +481,9 @@ func (s *Server) serveOverlay(w http.ResponseWriter, r *http.Request) bool {
 		o.Refuse(w, why.status, why.err)
 		return true
 	}
-	if !keyed {
-		client = ""
-	}
-	withoutDeadlines(o).ServeHTTP(w, withClient(r, client))
+	r, done := who.withRequest(w, r)
+	defer done()
+	withoutDeadlines(o).ServeHTTP(w, r)
 	return true
 }
 

@@ -56,6 +56,7 @@ var pages = []page{
 	{"docs/snapshots.md", []testenv.Requirement{testenv.Freezer}},
 	{"docs/stdio.md", []testenv.Requirement{testenv.Python, testenv.WasmModules}},
 	{"docs/system-calls.md", nil},
+	{"docs/tenants.md", []testenv.Requirement{testenv.UserNS}},
 	{"docs/terminals.md", []testenv.Requirement{testenv.UserNS}},
 	{"docs/typescript.md", []testenv.Requirement{testenv.PyWheels, testenv.NpmTypeScript}},
 	{"docs/vm.md", nil},

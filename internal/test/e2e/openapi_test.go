@@ -3,6 +3,7 @@ package e2e
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -109,6 +110,9 @@ type replay struct {
 	d       *daemon
 	schemas *jsonschema.Compiler
 	values  map[string]string // of parameters: those of the last creation
+	bearer  string            // the token of requests; "": the daemon's own
+	// before, if not nil, is called with each request of an operation before it is sent.
+	before func(o apiOperation, url string, body []byte, header []string)
 }
 
 func (r *replay) get(path string) string {
@@ -130,7 +134,7 @@ func (r *replay) send(method, url string, body io.Reader, header ...string) *htt
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	q.Header.Set("Authorization", "Bearer "+token)
+	q.Header.Set("Authorization", "Bearer "+cmp.Or(r.bearer, token))
 	for i := 0; i < len(header); i += 2 {
 		q.Header.Set(header[i], header[i+1])
 	}
@@ -191,6 +195,9 @@ func (r *replay) playOne(o apiOperation, name string, value any) {
 	case "connectPort":
 		header = []string{"Connection", "Upgrade", "Upgrade", "tcp"}
 		r.listen()
+	}
+	if r.before != nil {
+		r.before(o, u+"?"+query.Encode(), body, header)
 	}
 	resp := r.send(o.method, u+"?"+query.Encode(), bytes.NewReader(body), header...)
 	defer resp.Body.Close()

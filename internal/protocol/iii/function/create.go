@@ -173,10 +173,11 @@ func (f *Functions) root(ctx context.Context, image settings.Image) (Root, error
 // distinguished.
 const flow = "iii"
 
+// client is the client of all calls: one of the default tenant, which does not see other tenants.
+var client = sandbar.Client{Role: sandbar.RoleUser, Flow: flow}
+
 // asClient returns a context with the client of all calls.
-func asClient(ctx context.Context) context.Context {
-	return engine.WithClient(ctx, sandbar.Client{Flow: flow})
-}
+func asClient(ctx context.Context) context.Context { return engine.WithClient(ctx, client) }
 
 // enforced returns what the driver of the sandboxes enforces.
 func (f *Functions) enforced() sandbar.Enforcements {
@@ -194,7 +195,7 @@ func (f *Functions) enforced() sandbar.Enforcements {
 func (f *Functions) spec(req createRequest, root Root) (sandbar.Spec, error) {
 	c, held := f.opt.Config, f.enforced()
 	idle := settings.Seconds(value(req.idle, c.DefaultIdleTimeoutSecs))
-	spec := sandbar.Spec{Driver: f.opt.Driver, Client: sandbar.Client{Flow: flow}, Image: root.Image, Name: value(req.name, ""), Env: req.env.pairs, IdleTimeout: max(idle, time.Second)}
+	spec := sandbar.Spec{Driver: f.opt.Driver, Client: client, Image: root.Image, Name: value(req.name, ""), Env: req.env.pairs, IdleTimeout: max(idle, time.Second)}
 	if req.cpus != nil || held.CPUs != sandbar.EnforcedNone {
 		spec.Limits.CPUs = float64(min(value(req.cpus, c.DefaultCPUs), uint32(runtime.NumCPU())))
 	}

@@ -131,7 +131,7 @@ func (f *Functions) supervise(ctx context.Context, b *sandboxEntry, cmd sandbar.
 
 // notStarted returns the result of a program that could not be started through its own fault.
 func (f *Functions) notStarted(err error, program string, b *sandboxEntry, began time.Time) (*execResult, error) {
-	if _, gone := f.opt.Engine.Get(b.sandbox.ID()); gone != nil {
+	if _, gone := f.opt.Engine.Get(context.Background(), b.sandbox.ID()); gone != nil {
 		return nil, fail(S004, "%s", b.id) // the sandbox ended meanwhile
 	}
 	exit, text, failed := startFailure(err, b.id)

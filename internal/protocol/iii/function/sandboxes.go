@@ -118,7 +118,7 @@ func (f *Functions) lookup(id sandbar.ID) (*sandboxEntry, error) {
 
 // adopt finds a sandbox of another protocol, nil if callers may see none. The caller holds mu.
 func (f *Functions) adopt(id sandbar.ID) *sandboxEntry {
-	sandbox, err := f.opt.Engine.Get(id)
+	sandbox, err := f.opt.Engine.Get(asClient(context.Background()), id)
 	if err != nil || f.closed {
 		return nil
 	}
@@ -176,13 +176,13 @@ type summary struct {
 }
 
 // list implements sandbox::list: the sandboxes of all protocols, the oldest first.
-func (f *Functions) list(_ context.Context, data json.RawMessage) (any, error) {
+func (f *Functions) list(ctx context.Context, data json.RawMessage) (any, error) {
 	if _, err := decode(data, "ListRequest"); err != nil {
 		return nil, err
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, info := range f.opt.Engine.List() {
+	for _, info := range f.opt.Engine.List(ctx) {
 		if f.sandboxes[info.ID] == nil {
 			f.adopt(info.ID)
 		}

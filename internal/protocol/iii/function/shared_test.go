@@ -34,13 +34,13 @@ func TestSandboxesOfOthers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.engine.Get(id); err != nil {
+	if _, err := r.engine.Get(context.Background(), id); err != nil {
 		t.Errorf("the engine does not know %s: %v", own, err)
 	}
 	if got := r.call("stop", object{"sandbox_id": string(s.ID()), "wait": true}); got["sandbox_id"] != s.ID().UUID() {
 		t.Errorf("stopped %v", got)
 	}
-	if _, err := r.engine.Get(s.ID()); sandbar.CodeOf(err) != sandbar.NotFound {
+	if _, err := r.engine.Get(context.Background(), s.ID()); sandbar.CodeOf(err) != sandbar.NotFound {
 		t.Errorf("after the stop: %v", err)
 	}
 	r.failed("exec", object{"sandbox_id": string(s.ID()), "cmd": "x"}, S002)
@@ -74,7 +74,7 @@ func TestSandboxesOfOthersKeptApart(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, x := range []*engine.Sandbox{s, seen} {
-		if _, err := r.engine.Get(x.ID()); err != nil {
+		if _, err := r.engine.Get(context.Background(), x.ID()); err != nil {
 			t.Errorf("Close has ended a sandbox of another protocol: %v", err)
 		}
 		if err := r.engine.Stop(context.Background(), x.ID()); err != nil {
