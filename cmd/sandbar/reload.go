@@ -7,6 +7,7 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/cli"
 	"github.com/sandbar-dev/sandbar/internal/server/config"
 	"github.com/sandbar-dev/sandbar/internal/server/httpd"
+	"github.com/sandbar-dev/sandbar/internal/server/peers"
 )
 
 // reloader reloads the configuration of a running daemon on SIGHUP. It applies the
@@ -20,6 +21,7 @@ type reloader struct {
 	log     *slog.Logger
 	engine  *engine.Engine
 	servers []*httpd.Server
+	peers   *peers.Peers // nil: there are no other daemons
 }
 
 // reload loads and applies the configuration, and logs the result.
@@ -67,6 +69,9 @@ func (r *reloader) apply(cfg *config.Config) error {
 	}
 	for _, put := range puts {
 		put()
+	}
+	if r.peers != nil {
+		r.peers.SetToken(token.Value)
 	}
 	r.level.Set(cfg.Log.Slog())
 	r.app.announce(token)

@@ -33,6 +33,7 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/server/audit"
 	"github.com/sandbar-dev/sandbar/internal/server/config"
 	"github.com/sandbar-dev/sandbar/internal/server/httpd"
+	"github.com/sandbar-dev/sandbar/internal/server/peers"
 	"github.com/sandbar-dev/sandbar/internal/server/platform"
 )
 
@@ -186,14 +187,21 @@ func (a *app) serve(cfg *config.Config, untilEOF bool, load func() (*config.Conf
 		return err
 	}
 	metrics.Watch(e.Stats, e.Templates)
+	others, err := newPeers(cfg, token, log)
+	if err != nil {
+		return errors.Join(err, e.Shutdown(context.Background()))
+	}
+	defer others.Close()
 	ws := fathom.New(e, fathomOptions(cfg, log))
-	api := control.New(e, controlOptions(cfg, log))
+	ao := controlOptions(cfg, log)
+	ao.Others = others.List
+	api := control.New(e, ao)
 	tools := mcp.New(e, mcpOptions(cfg, api, log))
 	hosts := []httpd.HostHandler{api}
 	var overlay httpd.Overlay
 	var foreign *e2b.Server
 	if cfg.E2B {
-		foreign = e2b.New(e, e2bOptions(cfg, log))
+		foreign = e2b.New(e, e2bOptions(cfg, others, log))
 		hosts, overlay = append(hosts, foreign), foreign
 	}
 	server, err := httpd.Listen(httpd.Options{
@@ -203,7 +211,7 @@ func (a *app) serve(cfg *config.Config, untilEOF bool, load func() (*config.Conf
 		Version: thisBuild().Version, Load: e.Stats, Metrics: metrics,
 		Routes: map[string]http.Handler{"GET /ws": ws,
 			"/sandboxes": api, "/sandboxes/": api, "/koyeb-sandbox/": api, "/r/": api, "/v1/": api, "/openapi.json": api, mcp.Path: tools},
-		Hosts: hosts, Overlay: overlay,
+		Hosts: hosts, Overlay: overlay, Peers: others.Handler(sandboxOf(api, foreign)),
 		Logger: log,
 	})
 	if err != nil {
@@ -220,7 +228,7 @@ func (a *app) serve(cfg *config.Config, untilEOF bool, load func() (*config.Conf
 	a.announce(token)
 	log.Info("listening", "address", server.URL(), "driver", caps.Name, "boundary", string(caps.Boundary), "version", thisBuild().Version)
 	p := &daemon{log: log, server: server, fathom: ws, api: api, mcp: tools, e2b: foreign, iii: iiiListener, engine: e, signals: signals, ended: ended,
-		hangups: hangups, reload: &reloader{app: a, started: cfg, current: cfg, load: load, level: level, log: log, engine: e}}
+		hangups: hangups, reload: &reloader{app: a, started: cfg, current: cfg, load: load, level: level, log: log, engine: e, peers: others}}
 	p.reload.servers = append(p.reload.servers, server)
 	if iiiListener != nil {
 		p.reload.servers = append(p.reload.servers, iiiListener.http)
@@ -382,6 +390,28 @@ func controlOptions(cfg *config.Config, log *slog.Logger) control.Options {
 	}
 }
 
+// newPeers returns the other daemons. Denied: the operator has chosen no token for all of them.
+func newPeers(cfg *config.Config, token config.Token, log *slog.Logger) (*peers.Peers, error) {
+	if len(cfg.Peers.Addresses) > 0 && !token.Explicit {
+		return nil, &sandbar.Error{Code: sandbar.Denied, Field: "peers.addresses", Message: "the daemons have no common token, with which they ask each other",
+			Fix: "set the same SANDBAR_TOKEN or token_file for all"}
+	}
+	return peers.New(peers.Options{Addresses: cfg.Peers.Addresses, CA: cfg.Peers.CA, Token: token.Value, Logger: log})
+}
+
+// sandboxOf returns a function that finds the sandbox that a request is for: first by the E2B
+// protocol, which recognizes its requests.
+func sandboxOf(api *control.Server, foreign *e2b.Server) func(*http.Request) (key string, here bool) {
+	return func(r *http.Request) (key string, here bool) {
+		if foreign != nil {
+			if key, here, claimed := foreign.SandboxOf(r); claimed {
+				return key, here
+			}
+		}
+		return api.SandboxOf(r)
+	}
+}
+
 // mcpOptions returns the options of the Model Context Protocol. The control API serves its
 // previews.
 func mcpOptions(cfg *config.Config, api *control.Server, log *slog.Logger) mcp.Options {
@@ -393,9 +423,9 @@ func mcpOptions(cfg *config.Config, api *control.Server, log *slog.Logger) mcp.O
 }
 
 // e2bOptions returns the options of the E2B protocol.
-func e2bOptions(cfg *config.Config, log *slog.Logger) e2b.Options {
+func e2bOptions(cfg *config.Config, others *peers.Peers, log *slog.Logger) e2b.Options {
 	return e2b.Options{Domain: strings.ToLower(strings.TrimSuffix(cfg.E2BDomain, ".")), MaxTimeout: cfg.MaxLifetime, MaxFile: cfg.MaxFile,
-		MaxConnections: int(cfg.Executor.MaxConnections), StallTimeout: cfg.Executor.StallTimeout, Dir: filepath.Join(cfg.StateDir, "e2b"), Logger: log}
+		MaxConnections: int(cfg.Executor.MaxConnections), StallTimeout: cfg.Executor.StallTimeout, Dir: filepath.Join(cfg.StateDir, "e2b"), Others: others.List, Logger: log}
 }
 
 // daemon is the running "sandbar serve".

@@ -96,7 +96,7 @@ func (c *C) guard(f func()) {
 	}()
 	select {
 	case <-done:
-	case <-time.After(caseBound + c.s.caps.Setup + 30*time.Second):
+	case <-time.After(c.s.caseBound() + 30*time.Second):
 		stacks := make([]byte, 1<<20)
 		c.Errorf("hangs; all goroutines:\n%s", stacks[:runtime.Stack(stacks, true)])
 	}
@@ -259,7 +259,7 @@ func (c *C) startSh(b driver.Sandbox, script string) (driver.Process, *buffer) {
 }
 
 // waitBound is the largest time that a case waits for an event.
-func (c *C) waitBound() time.Duration { return 6 * c.s.waitTimeout }
+func (c *C) waitBound() time.Duration { return 6 * c.s.waitTimeout * c.s.waitFactor() }
 
 // wait waits for a program's end. If there is none within waitBound, the case ends.
 func (c *C) wait(p driver.Process) sandbar.Result {

@@ -118,7 +118,7 @@ func daemonKilled(c *C) {
 // runDaemon runs this test binary as a daemon, waits until it is busy, and kills it.
 func runDaemon(c *C) error {
 	pattern := "^" + strings.ReplaceAll(c.s.top, "/", "$/^") + "$"
-	cmd := exec.CommandContext(c.ctx, os.Args[0], "-test.run="+pattern, "-test.count=1", "-test.timeout=2m")
+	cmd := exec.CommandContext(c.ctx, os.Args[0], "-test.run="+pattern, "-test.count=1", fmt.Sprint("-test.timeout=", 2*time.Minute*c.s.waitFactor()))
 	cmd.Env = append(os.Environ(), daemonVariable+"="+c.dir, tokenVariable+"="+c.s.token)
 	stdin, err := cmd.StdinPipe()
 	if err != nil {

@@ -69,6 +69,10 @@ type Harness struct {
 	// Slow: a sandbox takes a second instead of milliseconds. "make test-all" then repeats cases as
 	// few times as "make test".
 	Slow bool
+	// Emulated: an emulated processor runs the sandbox's programs. The suite moves an eighth of the
+	// bytes through it and waits ten times longer for a sandbox. It does not wait longer for the
+	// removal of traces.
+	Emulated bool
 }
 
 // group is a set of cases that share a driver.
@@ -167,7 +171,7 @@ type suite struct {
 	token  string // in the environment of every program
 	python string // in the sandbox; "" if there is none
 	caps   driver.Caps
-	// waitTimeout bounds each wait; see the constant.
+	// waitTimeout bounds each wait, before waitFactor; see the constant.
 	waitTimeout time.Duration
 	// A destroyed sandbox, a process that ended in it, and a closed driver, to look for abilities:
 	// the abilities of a value are constant.
@@ -283,8 +287,28 @@ func (s *suite) group(t *testing.T, g group) {
 	s.mu.Unlock()
 }
 
-// caseBound bounds one case besides the driver's own bound, far beyond what any case needs.
+// caseBound bounds one case besides the driver's own bound and before waitFactor, far beyond
+// what any case needs.
 const caseBound = 3 * time.Minute
+
+// caseBound returns the bound of one case.
+func (s *suite) caseBound() time.Duration { return caseBound*s.waitFactor() + s.caps.Setup }
+
+// waitFactor multiplies the bounds of waits for a sandbox.
+func (s *suite) waitFactor() time.Duration {
+	if s.h.Emulated {
+		return 10
+	}
+	return 1
+}
+
+// amount returns a number of bytes or lines to move: n, or less if the processor is emulated.
+func (s *suite) amount(n int) int {
+	if s.h.Emulated {
+		return n / 8
+	}
+	return n
+}
 
 func (s *suite) runCase(t *testing.T, d driver.Driver, name string, tc testCase) {
 	for _, n := range tc.needs {
@@ -313,7 +337,7 @@ func (s *suite) runCase(t *testing.T, d driver.Driver, name string, tc testCase)
 func (s *suite) play(ctx context.Context, d driver.Driver, name string, tc testCase) *C {
 	dir := d.(*inDir).dir
 	before := s.look(dir)
-	ctx, cancel := context.WithTimeout(ctx, caseBound+s.caps.Setup)
+	ctx, cancel := context.WithTimeout(ctx, s.caseBound())
 	defer cancel()
 	c := &C{s: s, d: d, dir: dir, name: name, ctx: ctx}
 	c.guard(func() { tc.run(c) })

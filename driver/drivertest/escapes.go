@@ -26,7 +26,7 @@ func escapeCases() []testCase {
 }
 
 func runEscape(c *C, e escape.Case) {
-	r := escape.Run(c.ctx, escape.Target{Driver: c.d, Spec: c.spec(), Python: c.s.python, Made: func(id sandbar.ID) {
+	r := escape.Run(c.ctx, escape.Target{Driver: c.d, Spec: c.spec(), Python: c.s.python, WaitFactor: int(c.s.waitFactor()), Made: func(id sandbar.ID) {
 		c.s.mu.Lock()
 		defer c.s.mu.Unlock()
 		c.s.ids[id] = true

@@ -468,7 +468,7 @@ func shrinkingFile(c *C, b driver.Sandbox, f sandbar.FS) {
 }
 
 func bigFile(c *C, b driver.Sandbox, f sandbar.FS) {
-	const size = 48 << 20
+	size := int64(c.s.amount(48 << 20))
 	w, err := f.Create(c.ctx, "big", sandbar.CreateOptions{})
 	c.ok(err, "Create")
 	n, err := io.Copy(w, io.LimitReader(rand.NewChaCha8([32]byte{2}), size))

@@ -29,14 +29,14 @@ func streamCases() []testCase {
 			}
 		}},
 		{name: "both-at-once", run: func(c *C) {
-			const n = 16 << 20
+			n := c.s.amount(16 << 20)
 			r := c.sh(c.box(), fmt.Sprintf(`head -c %d /dev/zero & head -c %d /dev/zero >&2; wait`, n, n))
 			if len(r.out) != n || len(r.errOut) != n {
 				c.Errorf("got %d and %d bytes of %d each", len(r.out), len(r.errOut), n)
 			}
 		}},
 		{name: "order", run: func(c *C) {
-			const n = 200000
+			n := c.s.amount(200000)
 			r := c.sh(c.box(), fmt.Sprintf("seq 1 %d", n))
 			var want strings.Builder
 			for i := 1; i <= n; i++ {
@@ -65,7 +65,7 @@ func streamCases() []testCase {
 			}
 		}},
 		{name: "one-line", run: func(c *C) {
-			const n = 32 << 20
+			n := c.s.amount(32 << 20)
 			r := c.sh(c.box(), fmt.Sprintf(`head -c %d /dev/zero | tr '\0' x`, n))
 			if len(r.out) != n || strings.Trim(r.out, "x") != "" {
 				c.Errorf("a line of %d bytes without an end: got %d", n, len(r.out))
@@ -84,7 +84,7 @@ func streamCases() []testCase {
 		{name: "slow-reader", run: slowReader},
 		{name: "failing-reader", run: failingReader},
 		{name: "discarded", run: func(c *C) {
-			p := c.start(c.box(), sandbar.Cmd{Args: []string{"sh", "-c", "head -c 8388608 /dev/zero; echo x >&2; exit 6"}}, driver.Stdio{})
+			p := c.start(c.box(), sandbar.Cmd{Args: []string{"sh", "-c", fmt.Sprintf("head -c %d /dev/zero; echo x >&2; exit 6", c.s.amount(8<<20))}}, driver.Stdio{})
 			if res := c.wait(p); res.Outcome != sandbar.Exited || res.ExitCode != 6 {
 				c.Errorf("a program whose output is discarded: %+v", res)
 			}
@@ -153,8 +153,7 @@ func (w *counter) Write(b []byte) (int, error) {
 
 // flood writes more output than the memory may grow.
 func flood(c *C) {
-	size := int64(c.s.few(256, 96)) << 20
-	const allowed = 64 << 20
+	size, allowed := int64(c.s.amount(c.s.few(256, 96)<<20)), int64(c.s.amount(64<<20))
 	b := c.box()
 	debug.FreeOSMemory()
 	before := residentBytes()
@@ -199,7 +198,8 @@ func (g *gate) Write(b []byte) (int, error) {
 // slowReader tests that a writer that blocks also blocks the program. The program prints its
 // progress on stderr.
 func slowReader(c *C) {
-	const blocks, size = 512, 64 << 10
+	const size = 64 << 10
+	blocks := int64(c.s.amount(32<<20) / size)
 	b := c.box()
 	out := &gate{open: make(chan struct{})}
 	var progress counter
@@ -222,7 +222,7 @@ func slowReader(c *C) {
 			still++
 		}
 	}
-	if at := progress.n.Load(); at*size > 8<<20 {
+	if at := progress.n.Load(); at*size > int64(c.s.amount(8<<20)) {
 		c.Errorf("the output is not read, and the program has written %d bytes", at*size)
 	}
 	open()
@@ -272,7 +272,7 @@ type brokenReader struct{}
 func (brokenReader) Read([]byte) (int, error) { return 0, errors.New("broken") }
 
 func stdinEcho(c *C) {
-	size := c.s.few(32, 4) << 20
+	size := c.s.amount(c.s.few(32, 4) << 20)
 	in := make([]byte, size)
 	rand.NewChaCha8([32]byte{1}).Read(in)
 	want := sha256.Sum256(in)

@@ -51,7 +51,7 @@ func terminalCases() []testCase {
 			c.wait(t.p)
 		}},
 		{name: "all-output", needs: has, run: func(c *C) {
-			const n = 100_000
+			n := c.s.amount(100_000)
 			t := c.terminal(c.box(), "seq 1 "+strconv.Itoa(n))
 			if r := c.wait(t.p); r.ExitCode != 0 {
 				c.Errorf("%+v", r)

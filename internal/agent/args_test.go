@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -14,14 +15,17 @@ func TestParseArgs(t *testing.T) {
 		"sandbar-agent socket 17-4":                "socket",
 		"/somewhere/sandbar-agent stdio 17-4":      "stdio",
 		"/proc/self/fd/4 stream 17-4":              "stream",
-		"sandbar-agent dial /run/s":                "dial /run/s",
-		"sandbar-agent dial /run/s 17-4":           "dial /run/s",
+		"sandbar-agent dial 7474":                  "dial 7474",
+		"sandbar-agent dial 7474 17-4":             "dial 7474",
 		"sandbar-agent spawner 17-4":               "spawner",
 		"sandbar-agent spawner":                    "",
 		"sandbar-agent":                            "",
 		"sandbar-agent dial":                       "",
 		"sandbar-agent socket a b":                 "",
-		"sandbar-agent dial /run/s a b":            "",
+		"sandbar-agent dial 7474 a b":              "",
+		"sandbar-agent dial 0":                     "",
+		"sandbar-agent dial 70000":                 "",
+		"sandbar-agent dial /run/s":                "",
 		"sandbar-agent serve":                      "",
 		"sandbar socket":                           "",
 		"/bin/sandbar-agents stdio":                "",
@@ -29,8 +33,12 @@ func TestParseArgs(t *testing.T) {
 		"/proc/self/exe stream":                    "",
 		"/home/me/proc/self/fd/sandbar-agent/ foo": "",
 	} {
-		mode, path, ok := parseArgs(strings.Fields(line))
-		if got := strings.TrimSpace(mode + " " + path); ok != (want != "") || ok && got != want {
+		mode, port, ok := parseArgs(strings.Fields(line))
+		got := mode
+		if port != 0 {
+			got += " " + strconv.Itoa(int(port))
+		}
+		if ok != (want != "") || ok && got != want {
 			t.Errorf("%q: %q, %v; want %q", line, got, ok, want)
 		}
 	}

@@ -29,6 +29,7 @@ package agent
 
 import (
 	"os"
+	"strconv"
 	"strings"
 )
 
@@ -54,10 +55,10 @@ const ModeMachine = "machine"
 // only stdio. No program inherits the two descriptors.
 const ModeStdio = "stdio"
 
-// ModeDial makes the agent connect to the UNIX socket at the path in the next argument, where a
-// relay listens that cannot pass descriptors (package porter). The relay may start later than the
-// agent. It accepts one connection and then closes the listener. The agent is the first program of
-// its container, so no other program can connect before it.
+// ModeDial makes the agent connect to the TCP port on the loopback interface that the next argument
+// names, where a relay listens (package porter). The relay may start later than the agent. It
+// accepts one connection and then closes the listener. The agent is the first program with this
+// interface besides the relay, so no other program can connect before it.
 const ModeDial = "dial"
 
 // ModeSpawner makes the program a spawner: it starts agents for the daemon at the other end of
@@ -105,25 +106,29 @@ func IsAgent() bool {
 	return ok
 }
 
-// parseArgs splits the arguments. path is that of ModeDial.
-func parseArgs(args []string) (mode, path string, ok bool) {
+// parseArgs splits the arguments. port is that of ModeDial.
+func parseArgs(args []string) (mode string, port uint16, ok bool) {
 	if len(args) < 2 || args[0][strings.LastIndexByte(args[0], '/')+1:] != Name && !strings.HasPrefix(args[0], FDProgram) {
-		return "", "", false
+		return "", 0, false
 	}
 	mode, rest := args[1], args[2:]
 	switch mode {
 	case ModeSocket, ModeStream, ModeMachine, ModeStdio, ModeStage, ModeMonitor:
 	case ModeSpawner, ModeTemplate:
 		if len(rest) != 1 {
-			return "", "", false
+			return "", 0, false
 		}
 	case ModeDial:
-		if len(rest) == 0 || rest[0] == "" {
-			return "", "", false
+		if len(rest) == 0 {
+			return "", 0, false
 		}
-		path, rest = rest[0], rest[1:]
+		n, err := strconv.ParseUint(rest[0], 10, 16)
+		if err != nil || n == 0 {
+			return "", 0, false
+		}
+		port, rest = uint16(n), rest[1:]
 	default:
-		return "", "", false
+		return "", 0, false
 	}
-	return mode, path, len(rest) <= 1
+	return mode, port, len(rest) <= 1
 }

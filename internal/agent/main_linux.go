@@ -12,7 +12,7 @@ import (
 // Main is the entry point of every mode. It never returns: the process exits when its connection
 // ends, and the kernel ends the sandbox with its PID 1.
 func Main() {
-	mode, path, ok := parseArgs(os.Args)
+	mode, port, ok := parseArgs(os.Args)
 	if !ok {
 		os.Stderr.WriteString("sandbar-agent: sandbar starts this program with a connection; it does nothing on its own\n")
 		os.Exit(2)
@@ -49,7 +49,7 @@ func Main() {
 		runMonitor()
 		os.Exit(1)
 	}
-	l, err := openConn(mode, path)
+	l, err := openConn(mode, port)
 	if err != nil {
 		os.Stderr.WriteString("sandbar-agent: no connection to sandbar: " + err.Error() + "\n")
 		os.Exit(1)

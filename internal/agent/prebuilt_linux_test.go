@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -79,15 +80,22 @@ func makeSandbox(t *testing.T, binary, mode string) *made {
 		t.Fatal("copying the agent failed")
 	}
 	m := &made{dir: dir}
-	path := filepath.Join(dir, "s")
-	args := mode
+	args, namespaces := mode, uintptr(unix.CLONE_NEWUSER|unix.CLONE_NEWNS|unix.CLONE_NEWPID|unix.CLONE_NEWNET)
+	var relay *net.TCPListener
 	if mode == ModeDial {
-		args += " " + path
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		relay = l.(*net.TCPListener)
+		t.Cleanup(func() { relay.Close() })
+		args += " " + strconv.Itoa(relay.Addr().(*net.TCPAddr).Port)
+		namespaces &^= unix.CLONE_NEWNET
 	}
 	m.cmd = exec.Command("/bin/sh", "-c", "mount -t proc proc /proc && cd / && exec "+program+" "+args)
 	m.cmd.Stderr = os.Stderr
 	m.cmd.SysProcAttr = &syscall.SysProcAttr{
-		Cloneflags:  unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET,
+		Cloneflags:  namespaces,
 		UidMappings: []syscall.SysProcIDMap{{HostID: os.Geteuid(), Size: 1}},
 		GidMappings: []syscall.SysProcIDMap{{HostID: os.Getegid(), Size: 1}},
 		Pdeathsig:   syscall.SIGKILL,
@@ -99,7 +107,7 @@ func makeSandbox(t *testing.T, binary, mode string) *made {
 		m.cmd.SysProcAttr.GidMappingsEnableSetgroups = true
 		m.cmd.SysProcAttr.Credential = &syscall.Credential{}
 	}
-	connect := m.connection(t, mode, path)
+	connect := m.connection(t, mode, relay)
 	if err := m.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +117,7 @@ func makeSandbox(t *testing.T, binary, mode string) *made {
 }
 
 // connection prepares a connection to the agent. The connection is open after the agent's start.
-func (m *made) connection(t *testing.T, mode, path string) (connect func() net.Conn) {
+func (m *made) connection(t *testing.T, mode string, relay *net.TCPListener) (connect func() net.Conn) {
 	t.Helper()
 	fail := func(err error) {
 		if err != nil {
@@ -126,14 +134,11 @@ func (m *made) connection(t *testing.T, mode, path string) (connect func() net.C
 		return func() net.Conn { return &pipeConn{in: in.(*os.File), out: out.(*os.File)} }
 	case ModeDial:
 		return func() net.Conn { // the agent has started
-			l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path})
+			defer relay.Close() // a second connection is never accepted
+			fail(relay.SetDeadline(time.Now().Add(time.Minute)))
+			c, err := relay.Accept()
 			fail(err)
-			fail(os.Chmod(path, 0o777))
-			defer l.Close() // a second connection is never accepted
-			fail(l.SetDeadline(time.Now().Add(time.Minute)))
-			c, err := l.AcceptUnix()
-			fail(err)
-			return struct{ net.Conn }{c} // not a *net.UnixConn, so it passes no descriptors
+			return c
 		}
 	}
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)

@@ -143,13 +143,15 @@ func (r Report) String() string {
 	return s
 }
 
-// caseBound bounds the time of one case, besides bounds of the driver and the time for random
-// system calls.
+// caseBound bounds the time of one case, besides bounds of the driver, Target.WaitFactor and the
+// time for random system calls.
 const caseBound = 60 * time.Second
 
 // bound returns the bound of a case on this driver. A driver whose sandboxes need more time to be
 // made also runs programs more slowly.
-func (t Target) bound() time.Duration { return caseBound + t.Driver.Caps().Setup + t.fuzz() }
+func (t Target) bound() time.Duration {
+	return caseBound*time.Duration(max(t.WaitFactor, 1)) + t.Driver.Caps().Setup + t.fuzz()
+}
 
 // Run runs one case. It does not close the driver.
 func Run(ctx context.Context, t Target, c Case) Report {

@@ -31,6 +31,8 @@ type Target struct {
 	Python string
 	// Fuzz is how long a case makes random system calls. Default: FuzzDefault.
 	Fuzz time.Duration
+	// WaitFactor multiplies the time that a case may take. Default: 1.
+	WaitFactor int
 	// Made, if set, is called with the id of every sandbox made.
 	Made func(sandbar.ID)
 }

@@ -6,24 +6,28 @@
 // (keys of the daemon, in a Secret that only the porter's container mounts). The porter has another
 // user, another file system and other processes than the programs.
 //
-// A porter waits for one agent on a UNIX socket and for one daemon on a TCP port, closes both
-// listeners, and then copies bytes in both directions. It ends with either connection, and so does
-// the agent. All of this happens before the first program runs.
+// A porter waits for one agent on a port of the loopback interface and for one daemon on another,
+// closes both listeners, and then copies bytes in both directions. It ends with either connection,
+// and so does the agent. All of this happens before the first program runs. A UNIX socket in a
+// volume of both containers would do, but not with gVisor, whose containers do not share sockets of
+// volumes.
 //
-// The first line that the daemon reads has the pod's UID: another pod may have got the pod's
-// address.
+// The first line that the daemon reads has the pod's UID, since another pod may have got the pod's
+// address, and the release of the kernel.
 package porter
 
 // Name is the program's name.
 const Name = "sandbar-porter"
 
-// Port is the TCP port on which a porter waits for the daemon.
-const Port = 7473
-
-// Files of a pod, in the porter's container; Socket also in the agent's.
+// Port is the TCP port on which a porter waits for the daemon, AgentPort the one on the loopback
+// interface on which it waits for the agent.
 const (
-	SocketDir = "/run/sandbar"
-	Socket    = SocketDir + "/agent"
+	Port      = 7473
+	AgentPort = 7474
+)
+
+// Files in the porter's container.
+const (
 	// KeyDir has the files of the Secret: CertFile and KeyFile are the porter's, and PeerFile is the
 	// daemon's certificate.
 	KeyDir   = "/run/sandbar-keys"
@@ -53,9 +57,9 @@ const (
 // ExitReached is the exit code of ModeProbe if an address could be reached.
 const ExitReached = 10
 
-// Greeting is the line that a porter sends before the agent's frames, without the pod's UID and the
-// line's end.
+// Greeting is the line that a porter sends before the agent's frames, without its two last words,
+// the pod's UID and the release of the kernel (uname(2)), and without the line's end.
 const Greeting = "sandbar-porter 1 "
 
-// MaxGreeting is more than the length of a greeting.
-const MaxGreeting = 128
+// MaxGreeting is more than the length of a greeting, in bytes.
+const MaxGreeting = 160

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 )
@@ -41,11 +42,15 @@ func Main() {
 func run(args []string) error {
 	switch {
 	case len(args) == 1 && args[0] == ModeServe:
-		l, err := net.Listen("tcp", net.JoinHostPort("", strconv.Itoa(Port)))
+		daemons, err := net.Listen("tcp", net.JoinHostPort("", strconv.Itoa(Port)))
 		if err != nil {
 			return err
 		}
-		return serve(context.Background(), l, place{socket: Socket, keys: KeyDir, uid: os.Getenv(UIDEnv)})
+		agents, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(AgentPort)))
+		if err != nil {
+			return err
+		}
+		return serve(context.Background(), daemons, agents, place{keys: KeyDir, uid: os.Getenv(UIDEnv)})
 	case len(args) == 2 && args[0] == ModeInstall:
 		return install(args[1])
 	case len(args) > 1 && args[0] == ModeProbe:
@@ -58,34 +63,28 @@ func run(args []string) error {
 	return errors.New("sandbar starts this program in a pod; it does nothing on its own")
 }
 
-// place has the files of a porter, and its pod's UID.
-type place struct{ socket, keys, uid string }
+// place has the directory of a porter's keys, and its pod's UID.
+type place struct{ keys, uid string }
 
-// serve connects one agent with one daemon, and closes the listener for daemons. That one is open
-// before the agent can connect.
-func serve(ctx context.Context, daemons net.Listener, p place) error {
+// serve connects one agent with one daemon, and closes the listeners.
+func serve(ctx context.Context, daemons, agents net.Listener, p place) error {
 	defer daemons.Close()
+	defer agents.Close()
 	config, err := p.config()
 	if err != nil {
 		return err
 	}
-	agents, err := net.ListenUnix("unix", &net.UnixAddr{Name: p.socket, Net: "unix"})
-	if err != nil {
-		return err
-	}
-	defer agents.Close()
-	// The agent has another user. It is the first program of its container, so no other program can
-	// connect before it.
-	if err := os.Chmod(p.socket, 0o666); err != nil {
-		return err
-	}
-	agents.SetDeadline(time.Now().Add(agentBound))
+	// The agent is the first program of its container, so no program can connect before it.
+	stop := context.AfterFunc(ctx, func() { agents.Close() })
+	defer stop()
+	late := time.AfterFunc(agentBound, func() { agents.Close() })
+	defer late.Stop()
 	agent, err := agents.Accept()
 	if err != nil {
 		return fmt.Errorf("waiting for the agent: %w", err)
 	}
 	defer agent.Close()
-	agents.Close() // this also removes the socket's file
+	agents.Close()
 	ctx, cancel := context.WithTimeout(ctx, daemonBound)
 	defer cancel()
 	daemon, err := accept(ctx, daemons, config)
@@ -94,11 +93,21 @@ func serve(ctx context.Context, daemons net.Listener, p place) error {
 	}
 	defer daemon.Close()
 	daemons.Close()
-	if _, err := io.WriteString(daemon, Greeting+p.uid+"\n"); err != nil {
+	if _, err := io.WriteString(daemon, Greeting+p.uid+" "+release()+"\n"); err != nil {
 		return err
 	}
 	splice(agent, daemon)
 	return nil
+}
+
+// release returns the release of the kernel.
+func release() string {
+	b, err := os.ReadFile("/proc/sys/kernel/osrelease")
+	word, _, _ := strings.Cut(strings.TrimSpace(string(b)), " ")
+	if err != nil || word == "" {
+		return "unknown"
+	}
+	return word[:min(len(word), 64)]
 }
 
 // config returns the configuration of TLS: only the daemon's certificate is accepted.

@@ -53,8 +53,8 @@ func newIdentity(t *testing.T, name string) identity {
 
 // porter is a porter under test.
 type porter struct {
-	place
-	address string
+	address string // for the daemon
+	agents  string
 }
 
 // start starts a porter, and returns it, the daemon's identity and configuration, and its result.
@@ -71,34 +71,34 @@ func start(t *testing.T) (porter, identity, *tls.Config, <-chan error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := place{socket: filepath.Join(dir, "agent"), keys: dir, uid: "the-uid"}
+	agents, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := place{keys: dir, uid: "the-uid"}
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(own.crt)
 	ctx, cancel := context.WithCancel(context.Background())
 	result, ended := make(chan error, 1), make(chan struct{})
 	go func() {
 		defer close(ended)
-		result <- serve(ctx, l, p)
+		result <- serve(ctx, l, agents, p)
 	}()
 	t.Cleanup(func() {
 		cancel()
 		<-ended
 	})
-	return porter{p, l.Addr().String()}, daemon, &tls.Config{RootCAs: pool, ServerName: ServerName}, result
+	return porter{l.Addr().String(), agents.Addr().String()}, daemon, &tls.Config{RootCAs: pool, ServerName: ServerName}, result
 }
 
 func dialAgent(t *testing.T, p porter) net.Conn {
 	t.Helper()
-	for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
-		c, err := net.Dial("unix", p.socket)
-		if err == nil {
-			t.Cleanup(func() { c.Close() })
-			return c
-		}
-		if time.Now().After(end) {
-			t.Fatal(err)
-		}
+	c, err := net.Dial("tcp", p.agents)
+	if err != nil {
+		t.Fatal(err)
 	}
+	t.Cleanup(func() { c.Close() })
+	return c
 }
 
 // A porter tells its pod's UID, copies in both directions, and ends with either end.
@@ -114,7 +114,7 @@ func TestServe(t *testing.T) {
 			}
 			defer conn.Close()
 			r := bufio.NewReader(conn)
-			if line, err := r.ReadString('\n'); line != Greeting+"the-uid\n" {
+			if line, err := r.ReadString('\n'); line != Greeting+"the-uid "+release()+"\n" {
 				t.Fatalf("greeting %q, %v", line, err)
 			}
 			for _, way := range []struct {
@@ -132,8 +132,8 @@ func TestServe(t *testing.T) {
 			if _, err := net.Dial("tcp", p.address); err == nil {
 				t.Error("a porter with a daemon accepts connections")
 			}
-			if _, err := os.Stat(p.socket); err == nil {
-				t.Error("a porter with an agent still has its socket")
+			if _, err := net.Dial("tcp", p.agents); err == nil {
+				t.Error("a porter with an agent accepts another")
 			}
 			other := io.Reader(r)
 			if ends == "agent" {

@@ -229,6 +229,21 @@ func TestDeadLease(t *testing.T) {
 	}
 }
 
+// gVisor is refused, because its limits cannot be proved.
+func TestGVisorRefused(t *testing.T) {
+	c := need(t)
+	if err := c.Apply(t.Context(), "{apiVersion: node.k8s.io/v1, kind: RuntimeClass, metadata: {name: gvisor}, handler: runsc}"); err != nil {
+		t.Fatal(err)
+	}
+	d, err := New(driver.Host{Options: with(c, optionRuntimeClass, "gvisor")})
+	if err == nil {
+		_ = d.Close()
+	}
+	if e := sandbar.AsError(err); err == nil || e.Code != sandbar.Unsupported || !strings.Contains(e.Message, "gVisor") || e.Fix == "" {
+		t.Errorf("got %v", err)
+	}
+}
+
 // A daemon whose Lease was deleted, as after it was stopped for minutes, loses its sandboxes, tells
 // their callers, and goes on with another Lease.
 func TestLeaseDeleted(t *testing.T) {

@@ -226,7 +226,8 @@ func (g *gateway) renew(ctx context.Context) error {
 }
 
 // replace makes the objects anew after somebody deleted the Lease, for example another daemon while
-// this one was stopped for longer than leaseDuration. Kubernetes removes all that the old Lease owns.
+// this one was stopped for longer than leaseDuration. Kubernetes removes all that the old Lease
+// owns.
 func (g *gateway) replace(ctx context.Context) error {
 	err := errors.Join(g.api.remove(ctx, policies, g.name, "", nil), g.api.remove(ctx, secrets, g.name, "", nil))
 	if err != nil {

@@ -27,7 +27,7 @@ const (
 )
 
 func TestMain(m *testing.M) {
-	code := cluster.Main(m, 1, cluster.LoadSandboxes)
+	code := cluster.Main(m, 2, cluster.LoadSandboxes)
 	if code == 0 {
 		if err := goleak.Find(); err != nil {
 			fmt.Fprintln(os.Stderr, err)

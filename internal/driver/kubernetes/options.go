@@ -43,7 +43,7 @@ func optionHelp() map[string]string {
 		optionImages:       "further images that sandboxes may use, separated by commas; \"*\" means all",
 		optionAgentImage:   "image with the programs sandbar-agent and sandbar-porter, as \"sandbar kubernetes image push\" prints it; default: that of \"sandbar kubernetes image load\"",
 		optionAgentBy:      "\"volume\" (default): the agent's image is a volume of the pod, from Kubernetes 1.35 on; \"copy\": an init container copies it",
-		optionRuntimeClass: "RuntimeClass of the pods, such as that of gVisor or Kata; default: the cluster's",
+		optionRuntimeClass: "RuntimeClass of the pods, such as that of Kata (gVisor is refused); default: the cluster's",
 		optionLabels:       "labels of the pods, NAME=VALUE, separated by commas",
 		optionPull:         "imagePullPolicy of the pods: \"missing\" (default) or \"never\"",
 	}

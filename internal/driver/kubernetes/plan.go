@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"maps"
 	"slices"
+	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -44,7 +45,6 @@ const (
 	containerAgent  = "sandbox"
 	containerPorter = "porter"
 	volumeAgent     = "agent"
-	volumeSocket    = "socket"
 	volumeKeys      = "keys"
 )
 
@@ -109,12 +109,10 @@ func (d *Driver) porter(args ...string) corev1.Container {
 // servingPorter adds the porter of a sandbox to a pod.
 func (d *Driver) servingPorter(p *corev1.Pod) {
 	mode := int32(0o444)
-	size := resource.NewQuantity(1<<20, resource.BinarySI)
 	p.Spec.Volumes = append(p.Spec.Volumes,
-		corev1.Volume{Name: volumeSocket, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory, SizeLimit: size}}},
 		corev1.Volume{Name: volumeKeys, VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: d.gateway.name, DefaultMode: &mode}}})
 	c := d.porter(porter.ModeServe)
-	c.VolumeMounts = []corev1.VolumeMount{{Name: volumeSocket, MountPath: porter.SocketDir}, {Name: volumeKeys, MountPath: porter.KeyDir, ReadOnly: true}}
+	c.VolumeMounts = []corev1.VolumeMount{{Name: volumeKeys, MountPath: porter.KeyDir, ReadOnly: true}}
 	p.Spec.Containers = append(p.Spec.Containers, c)
 }
 
@@ -123,10 +121,10 @@ func (d *Driver) pod(name string, id sandbar.ID, s sandbar.Spec, uid int64) *cor
 	p := d.bare(name, uid)
 	p.Labels[labelSandbox] = string(id)
 	d.servingPorter(p)
-	c := d.container(containerAgent, d.image(s.Image), agentDir+"/"+agent.Name, agent.ModeDial, porter.Socket)
+	c := d.container(containerAgent, d.image(s.Image), agentDir+"/"+agent.Name, agent.ModeDial, strconv.Itoa(porter.AgentPort))
 	c.Env = agentEnv()
 	c.WorkingDir = "/"
-	c.VolumeMounts = []corev1.VolumeMount{{Name: volumeAgent, MountPath: agentDir, ReadOnly: true}, {Name: volumeSocket, MountPath: porter.SocketDir, ReadOnly: true}}
+	c.VolumeMounts = []corev1.VolumeMount{{Name: volumeAgent, MountPath: agentDir, ReadOnly: true}}
 	for _, part := range parts() {
 		v := &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory}
 		if s.Limits.Disk > 0 {

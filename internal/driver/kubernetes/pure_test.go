@@ -86,7 +86,7 @@ func TestPod(t *testing.T) {
 		}
 		var disk int64
 		for _, v := range s.Volumes {
-			if v.EmptyDir != nil && v.EmptyDir.Medium == corev1.StorageMediumMemory && v.Name != volumeSocket {
+			if v.EmptyDir != nil && v.EmptyDir.Medium == corev1.StorageMediumMemory {
 				disk += v.EmptyDir.SizeLimit.Value()
 			}
 		}

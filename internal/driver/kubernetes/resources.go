@@ -128,8 +128,8 @@ func (d *Driver) dial(ctx context.Context, ip, name string, uid types.UID) (net.
 	config := &tls.Config{RootCAs: d.gateway.keys.porters, ServerName: porter.ServerName, Certificates: []tls.Certificate{d.gateway.keys.daemon}, MinVersion: tls.VersionTLS13}
 	for {
 		conn, err := dialOnce(ctx, net.JoinHostPort(ip, strconv.Itoa(porter.Port)), config, uid)
-		if err == nil {
-			return conn, nil
+		if err == nil || errors.Is(err, errGVisor) {
+			return conn, err
 		}
 		p, changed := d.pods.get(name)
 		if p != nil && podFailure(p) != nil {
@@ -144,6 +144,11 @@ func (d *Driver) dial(ctx context.Context, ip, name string, uid types.UID) (net.
 		}
 	}
 }
+
+// errGVisor is the refusal of pods with gVisor: nothing that the driver can read in such a pod shows
+// that its limits of processors and processes hold.
+var errGVisor = &sandbar.Error{Code: sandbar.Unsupported, Message: "the pods run on gVisor, where the driver kubernetes cannot prove the limits of processors and processes",
+	Fix: "use another RuntimeClass (option " + optionRuntimeClass + "); for gVisor on one machine there is the driver gvisor"}
 
 // dialOnce connects to a porter and reads its greeting.
 func dialOnce(ctx context.Context, address string, config *tls.Config, uid types.UID) (net.Conn, error) {
@@ -164,9 +169,15 @@ func dialOnce(ctx context.Context, address string, config *tls.Config, uid types
 		}
 		line = line[:len(line)+n]
 	}
-	if got, ok := strings.CutPrefix(string(line), porter.Greeting); !ok || got != string(uid)+"\n" {
+	said, greets := strings.CutPrefix(strings.TrimSuffix(string(line), "\n"), porter.Greeting)
+	got, release, _ := strings.Cut(said, " ")
+	if !greets || got != string(uid) {
 		conn.Close()
 		return nil, errors.New("another pod has this address")
+	}
+	if strings.Contains(release, "gvisor") {
+		conn.Close()
+		return nil, errGVisor
 	}
 	return conn, nil
 }

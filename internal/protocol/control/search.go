@@ -2,6 +2,7 @@ package control
 
 import (
 	"cmp"
+	"encoding/json"
 	"net/http"
 	"net/url"
 	"slices"
@@ -139,7 +140,33 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request) {
 		fail(w, err)
 		return
 	}
-	answer(w, http.StatusOK, f.page(s.every()))
+	all := s.every()
+	if s.options.Others != nil {
+		others, err := s.others(r)
+		if err != nil {
+			fail(w, err)
+			return
+		}
+		all = append(all, others...)
+	}
+	answer(w, http.StatusOK, f.page(all))
+}
+
+// others returns the sandboxes of other daemons that meet the request's conditions: of each at
+// least as many as fit into the response.
+func (s *Server) others(r *http.Request) (all []wire.Sandbox, err error) {
+	_, bodies, err := s.options.Others(r)
+	if err != nil {
+		return nil, err
+	}
+	for _, b := range bodies {
+		var list wire.List
+		if err := json.Unmarshal(b, &list); err != nil {
+			return nil, sandbar.Errorf(sandbar.Unavailable, "another daemon answers with a list that cannot be read: %w", err)
+		}
+		all = append(all, list.Sandboxes...)
+	}
+	return all, nil
 }
 
 // every describes all live and paused sandboxes, in no order.

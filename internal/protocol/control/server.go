@@ -43,6 +43,9 @@ type Options struct {
 	// KeepAlive is the time without an event after which a reader of events gets a comment. Default
 	// 15 s.
 	KeepAlive time.Duration
+	// Others returns the bodies of the answers of other daemons to a list request. Default: there are
+	// no other daemons.
+	Others func(*http.Request) (headers []http.Header, bodies [][]byte, err error)
 	// Logger receives structured logs. Default: discards.
 	Logger *slog.Logger
 }
@@ -301,6 +304,26 @@ func (s *Server) named(name string) (sandbar.ID, error) {
 		return found[0], nil
 	}
 	return "", &sandbar.Error{Code: sandbar.Conflict, Field: "id", Message: "more than one sandbox is called " + sandbar.Quote(name, 40), Fix: "use an id"}
+}
+
+// SandboxOf returns the id or name of the sandbox that a request is for, "" for none, and whether
+// this daemon has it. The request has not been checked.
+func (s *Server) SandboxOf(r *http.Request) (key string, here bool) {
+	if id, _, ok := s.names.Parse(ports.NameOf(r.Host)); ok {
+		key = string(id)
+	} else if t, ok := route(r); ok {
+		key = t.key
+	}
+	if key == "" {
+		return "", false
+	}
+	id, err := sandbar.ReadID(key)
+	if err != nil {
+		id, err = s.named(key)
+		return key, sandbar.CodeOf(err) != sandbar.NotFound
+	}
+	_, err = s.engine.Get(id)
+	return string(id), sandbar.CodeOf(err) != sandbar.NotFound
 }
 
 // Guarded reports whether a sandbox was created here with a secret of its own.

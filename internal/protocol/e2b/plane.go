@@ -3,6 +3,8 @@ package e2b
 import (
 	"cmp"
 	"context"
+	"encoding/json"
+	"errors"
 	"maps"
 	"math"
 	"net"
@@ -299,6 +301,13 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, old bool) error {
 			all = append(all, d)
 		}
 	}
+	if s.options.Others != nil {
+		others, n, err := s.others(r)
+		if err != nil {
+			return err
+		}
+		all, running = append(all, others...), running+n
+	}
 	slices.SortFunc(all, func(a, b described) int { return f.compare(a.position(), b.position()) })
 	if f.after != nil {
 		i, found := slices.BinarySearchFunc(all, *f.after, func(d described, p position) int { return f.compare(d.position(), p) })
@@ -314,6 +323,25 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, old bool) error {
 	w.Header().Set("X-Total-Running", strconv.Itoa(running))
 	answer(w, http.StatusOK, all)
 	return nil
+}
+
+// others returns the sandboxes of other daemons that meet the request's conditions, of each at
+// least as many as fit into the response, and how many run.
+func (s *Server) others(r *http.Request) (all []described, running int, err error) {
+	headers, bodies, err := s.options.Others(r)
+	if err != nil {
+		return nil, 0, err
+	}
+	for i, b := range bodies {
+		var list []described
+		err := json.Unmarshal(b, &list)
+		n, bad := strconv.Atoi(headers[i].Get("X-Total-Running"))
+		if err = errors.Join(err, bad); err != nil {
+			return nil, 0, sandbar.Errorf(sandbar.Unavailable, "another daemon answers with a list that cannot be read: %w", err)
+		}
+		all, running = append(all, list...), running+n
+	}
+	return all, running, nil
 }
 
 func (d described) position() position { return position{d.StartedAt.UnixNano(), d.SandboxID} }

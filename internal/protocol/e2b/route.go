@@ -52,6 +52,29 @@ func (s *Server) Claims(r *http.Request) (key string, keyed, claimed bool) {
 	return keys[0], true, true
 }
 
+// SandboxOf returns the sandbox that a request is for, "" for none, and whether this daemon has it.
+// claimed: the request is one of the protocol. It has not been checked.
+func (s *Server) SandboxOf(r *http.Request) (key string, here, claimed bool) {
+	id, _, ok := s.names.Parse(ports.NameOf(r.Host))
+	if !ok {
+		if _, _, claimed := s.Claims(r); !claimed {
+			return "", false, false
+		}
+		label := r.Header.Get(sandboxHeader)
+		if !inside(r) {
+			path, _ := strings.CutPrefix(r.URL.Path, "/v2")
+			if parts := strings.Split(strings.Trim(path, "/"), "/"); parts[0] == "sandboxes" && len(parts) > 1 {
+				label = parts[1]
+			}
+		}
+		if id, ok = s.names.ParseLabel(label); !ok {
+			return "", false, true
+		}
+	}
+	_, err := s.engine.Get(id)
+	return string(id), sandbar.CodeOf(err) != sandbar.NotFound, true
+}
+
 // inside reports whether a request without an API key leads into a sandbox.
 func inside(r *http.Request) bool {
 	return len(r.Header.Values(sandboxHeader)) > 0 || len(r.Header.Values(portHeader)) > 0 || r.URL.Path == filesPath

@@ -34,6 +34,9 @@ type Options struct {
 	// StallTimeout is the time without reading a response after which a client counts as gone.
 	// Default 5 min.
 	StallTimeout time.Duration
+	// Others returns the answers of other daemons to a list request. Default: there are no other
+	// daemons.
+	Others func(*http.Request) (headers []http.Header, bodies [][]byte, err error)
 	// Logger receives structured logs. Default: discards.
 	Logger *slog.Logger
 }

@@ -35,6 +35,7 @@ type Config struct {
 	PreviewDomain  string
 	E2B            bool
 	E2BDomain      string
+	Peers          Peers
 
 	Driver  string
 	Drivers map[string]map[string]string // by driver and option
@@ -117,6 +118,12 @@ type Executor struct {
 	Heartbeat      time.Duration
 	StallTimeout   time.Duration
 	MaxConnections int64
+}
+
+// Peers is the other daemons behind the same load balancer; see package peers.
+type Peers struct {
+	Addresses []string
+	CA        string
 }
 
 // Audit is the settings of the audit log.

@@ -97,6 +97,12 @@ func (c *Config) listenerFields() []field {
 		{path: "e2b_domain", value: text(&c.E2BDomain, checkHost), initial: "localhost",
 			allowed: "a host name without port, of which all subdomains lead to the daemon",
 			doc:     "The domain of the E2B protocol's host names: port P of a sandbox is P-ID.DOMAIN. It can be that of previews."},
+		{path: "peers.addresses", value: list{&c.Peers.Addresses, anyText},
+			allowed: "a list of URLs such as http://10.0.0.2:8080, or one such as dns+http://NAME:8080",
+			doc: "The other daemons behind the same load balancer. A request for a sandbox of another daemon is forwarded to it, and " +
+				"lists have the sandboxes of all. With dns+ all addresses of the name are daemons. All need the same token, of the operator."},
+		{path: "peers.ca", value: text(&c.Peers.CA, anyText), allowed: "the path of a PEM file", instead: "the system's certificates",
+			doc: "The certificates that those of the other daemons are checked with, for addresses with https."},
 		{path: "tls.cert", value: text(&c.TLS.Cert, anyText), allowed: "the path of a PEM file; only with tls.key",
 			doc: "The certificate chain for TLS. Both files are read again when they change. Without them the listener is plain HTTP."},
 		{path: "tls.key", value: text(&c.TLS.Key, anyText), allowed: "the path of a PEM file; only with tls.cert",

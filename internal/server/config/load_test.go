@@ -109,7 +109,7 @@ func TestEveryVariable(t *testing.T) {
 	special := map[string]string{"token": "t", "token_file": "/t", "tls.cert": "c", "tls.key": "k", "allowed_hosts": "a.example,10.0.0.1",
 		"allowed_origins": "https://a.example", "url": "http://127.0.0.1:1", "state_dir": "/s", "runtime_dir": "/r",
 		"languages": "- {name: ruby, file: main.rb, command: [ruby]}",
-		"clients":   "- {name: ci, token_file: /t}", "iii.worker.engine": "ws://e:1", "iii.worker.token": "t"}
+		"clients":   "- {name: ci, token_file: /t}", "iii.worker.engine": "ws://e:1", "iii.worker.token": "t", "peers.addresses": "http://10.0.0.2:8080", "peers.ca": "/c"}
 	for _, f := range defaults.fields() {
 		t.Run(f.path, func(t *testing.T) {
 			value, ok := special[f.path]

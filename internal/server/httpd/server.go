@@ -64,6 +64,9 @@ type Options struct {
 	Hosts []HostHandler
 	// Overlay handles the requests that it recognizes, instead of Routes. Default: there is none.
 	Overlay Overlay
+	// Peers serves requests for what other daemons have, before all checks; false: this daemon serves
+	// the request. Default: there are no other daemons.
+	Peers func(w http.ResponseWriter, r *http.Request) bool
 	// Logger takes structured logs. Default: discards.
 	Logger *slog.Logger
 }
@@ -305,7 +308,7 @@ func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.ContentLength != 0 {
 		control.SetReadDeadline(time.Now().Add(bodyTimeout))
 	}
-	if s.serveHost(w, r) {
+	if s.servePeers(w, r) || s.serveHost(w, r) {
 		return
 	}
 	setSecurityHeaders(w.Header())
@@ -331,6 +334,16 @@ func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
 func withClient(r *http.Request, client string) *http.Request {
 	flow, _ := r.Context().Value(flowKey{}).(string)
 	return r.WithContext(engine.WithClient(r.Context(), sandbar.Client{Name: client, Flow: flow, Address: r.RemoteAddr}))
+}
+
+// servePeers serves a request for what another daemon has, and reports whether it is one.
+func (s *Server) servePeers(w http.ResponseWriter, r *http.Request) (served bool) {
+	if s.options.Peers != nil {
+		withoutDeadlines(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			served = s.options.Peers(w, r)
+		})).ServeHTTP(w, r)
+	}
+	return served
 }
 
 // serveHost serves a request to a host of Options.Hosts, and reports whether it is one.

@@ -48,7 +48,13 @@ func startDaemon(t *testing.T, dir string, env ...string) *daemon {
 // startDaemonBy is startDaemon by a program that ends by executing its last arguments.
 func startDaemonBy(t *testing.T, by []string, dir string, env ...string) *daemon {
 	t.Helper()
-	d := &daemon{addr: freeAddress(t), dir: dir}
+	return startDaemonAt(t, freeAddress(t), by, dir, env...)
+}
+
+// startDaemonAt is startDaemonBy with an address.
+func startDaemonAt(t *testing.T, addr string, by []string, dir string, env ...string) *daemon {
+	t.Helper()
+	d := &daemon{addr: addr, dir: dir}
 	var err error
 	if d.logs, err = os.CreateTemp(dir, "log-"); err != nil {
 		t.Fatal(err)

@@ -48,6 +48,7 @@ var pages = []page{
 	{"docs/kubernetes.md", nil},
 	{"docs/mcp.md", []testenv.Requirement{testenv.Python, testenv.PyMCP}},
 	{"docs/packages.md", nil},
+	{"docs/peers.md", nil},
 	{"docs/previews.md", []testenv.Requirement{testenv.Python, testenv.Curl}},
 	{"docs/protocols.md", nil},
 	{"docs/python.md", []testenv.Requirement{testenv.PyWheels, testenv.NpmTypeScript}},

@@ -1,0 +1,161 @@
+package peers
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/sandbar-dev/sandbar"
+)
+
+// box answers like a daemon with one sandbox, and counts the questions for it.
+type box struct {
+	*httptest.Server
+	id    atomic.Value
+	asked atomic.Int32
+	token string
+}
+
+func newBox(t *testing.T, id string) *box {
+	b := &box{token: "t"}
+	b.id.Store(id)
+	b.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get(Header) == "" {
+			t.Errorf("%s %s without the header %s", r.Method, r.URL, Header)
+		}
+		switch r.URL.Path {
+		case "/v1/sandboxes":
+			io.WriteString(w, b.id.Load().(string))
+		case "/v1/sandboxes/" + b.id.Load().(string):
+			if r.Header.Get("Authorization") != "Bearer "+b.token {
+				http.Error(w, "no", http.StatusUnauthorized)
+				return
+			}
+			b.asked.Add(1)
+			io.WriteString(w, r.Host+" "+r.Method)
+		default:
+			http.NotFound(w, r)
+		}
+	}))
+	t.Cleanup(b.Close)
+	return b
+}
+
+func ask(p *Peers, method, key string, headers ...string) (served bool, w *httptest.ResponseRecorder) {
+	h := p.Handler(func(r *http.Request) (string, bool) {
+		key := strings.TrimPrefix(r.URL.Path, "/v1/sandboxes/")
+		return key, key == "own"
+	})
+	r := httptest.NewRequest(method, "http://balancer/v1/sandboxes/"+key, nil)
+	r.Header.Set("Authorization", "Bearer t")
+	for i := 0; i < len(headers); i += 2 {
+		r.Header.Set(headers[i], headers[i+1])
+	}
+	w = httptest.NewRecorder()
+	return h(w, r), w
+}
+
+func newTest(t *testing.T, urls ...string) *Peers {
+	t.Helper()
+	p, err := New(Options{Addresses: urls, Token: "t"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Close)
+	return p
+}
+
+// A request is forwarded unchanged to the daemon that has its sandbox, which is asked once; what
+// nobody has, and what the daemon itself has, is not forwarded.
+func TestForward(t *testing.T) {
+	a, b := newBox(t, "one"), newBox(t, "two")
+	p := newTest(t, a.URL, b.URL)
+	for range 3 {
+		if served, w := ask(p, "DELETE", "two"); !served || w.Body.String() != "balancer DELETE" {
+			t.Errorf("%v %q", served, w.Body)
+		}
+	}
+	if n := b.asked.Load(); n != 4 { // one question, three requests
+		t.Errorf("%d requests for the sandbox", n)
+	}
+	for _, key := range []string{"own", "three", ".", ".."} {
+		if served, w := ask(p, "GET", key); served {
+			t.Errorf("%s is forwarded: %d", key, w.Code)
+		}
+	}
+	if served, _ := ask(p, "GET", "two", Header, "1"); served {
+		t.Error("a forwarded request is forwarded again")
+	}
+	p.SetToken("other")
+	if served, _ := ask(p, "GET", "one"); served {
+		t.Error("a daemon answers with another token")
+	}
+}
+
+// A sandbox that has ended or moved is looked for again.
+func TestMoved(t *testing.T) {
+	a, b := newBox(t, "one"), newBox(t, "two")
+	p := newTest(t, a.URL, b.URL)
+	ask(p, "GET", "one")
+	a.id.Store("moved")
+	b.id.Store("one")
+	if _, w := ask(p, "GET", "one"); w.Code != http.StatusNotFound {
+		t.Errorf("%d from the daemon that had it", w.Code)
+	}
+	if _, w := ask(p, "GET", "one"); w.Code != http.StatusOK {
+		t.Errorf("%d from the daemon that has it now", w.Code)
+	}
+	b.Close()
+	if _, w := ask(p, "GET", "one"); w.Code != http.StatusBadGateway {
+		t.Errorf("%d for a daemon that has ended", w.Code)
+	}
+}
+
+// A list has the answers of all that live; it fails if one is there and does not answer.
+func TestList(t *testing.T) {
+	a, b := newBox(t, "one"), newBox(t, "two")
+	broken := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { http.Error(w, "", http.StatusInternalServerError) }))
+	defer broken.Close()
+	ended := httptest.NewServer(http.NotFoundHandler())
+	ended.Close()
+	r := httptest.NewRequest("GET", "http://balancer/v1/sandboxes", nil)
+	_, bodies, err := newTest(t, a.URL, b.URL, ended.URL).List(r)
+	var got []string
+	for _, text := range bodies {
+		got = append(got, string(text))
+	}
+	if slices.Sort(got); err != nil || !slices.Equal(got, []string{"one", "two"}) {
+		t.Errorf("%q, %v", got, err)
+	}
+	if _, _, err := newTest(t, a.URL, broken.URL).List(r); sandbar.CodeOf(err) != sandbar.Unavailable {
+		t.Errorf("with a broken daemon: %v", err)
+	}
+	r.Header.Set(Header, "1")
+	if _, bodies, err := newTest(t, a.URL).List(r); len(bodies) > 0 || err != nil {
+		t.Errorf("a forwarded list: %q, %v", bodies, err)
+	}
+}
+
+func TestOptions(t *testing.T) {
+	if p := newTest(t); p.Handler(nil) != nil {
+		t.Error("a handler without other daemons")
+	}
+	for _, bad := range [][]string{{"a"}, {"ftp://a"}, {"http://"}, {"http://a/path"}, {"http://u@a"}, {"http://a?q"}, {"dns+a"}, {"dns+http://a", "http://b"},
+		slices.Repeat([]string{"http://a"}, maxPeers+1)} {
+		if _, err := New(Options{Addresses: bad}); sandbar.CodeOf(err) != sandbar.Invalid {
+			t.Errorf("%v: %v", bad[0], err)
+		}
+	}
+	if _, err := New(Options{Addresses: []string{"https://a"}, CA: "/nonexistent"}); sandbar.CodeOf(err) != sandbar.Invalid {
+		t.Errorf("no certificates: %v", err)
+	}
+	// the addresses of a name, without this host's own
+	p := newTest(t, "dns+http://localhost:1")
+	if got := p.others(t.Context()); len(got) != 0 {
+		t.Errorf("others: %v", got)
+	}
+}
