@@ -366,7 +366,7 @@ func TestChart(t *testing.T) {
 	}
 
 	rendered, err = helm(t, "template", "other", "--namespace", daemonNamespace, "--set", "sandboxes.namespace=sandbar-sandboxes,sandboxes.createNamespace=false,sandboxes.pods=0,image.digest=sha256:"+strings.Repeat("0", 64),
-		"--set", "driver.runtime_class=gvisor,service.type=NodePort,service.port=81,shutdownSeconds=7",
+		"--set", "driver.runtime_class=kata,service.type=NodePort,service.port=81,shutdownSeconds=7",
 		"--set-string", "settings.SANDBAR_MAX_SANDBOXES=5", "--set", "networkPolicy.enabled=false,podDisruptionBudget.enabled=false,nodeSelector.disk=ssd,tolerations[0].operator=Exists,imagePullSecrets[0].name=pull")
 	if err != nil {
 		t.Fatal(err)
