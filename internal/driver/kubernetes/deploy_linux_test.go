@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -240,6 +241,21 @@ func TestDeployedDaemon(t *testing.T) {
 		t.Helper()
 		return command(t, address, args...)
 	}
+	for host, want := range map[string]int{"sandbar.sandbar.svc": http.StatusOK, "sandbar": http.StatusOK, "evil.example.com": http.StatusMisdirectedRequest} {
+		q, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address+"/health", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		q.Host, q.Close = host, true
+		p, err := http.DefaultClient.Do(q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.Body.Close()
+		if p.StatusCode != want {
+			t.Errorf("host %s: %s", host, p.Status)
+		}
+	}
 	id := strings.TrimSpace(sandbar("create"))
 	if out := sandbar("exec", id, "--", "sh", "-c", "echo $((6*7))"); out != "42\n" {
 		t.Errorf("output %q", out)
@@ -377,12 +393,20 @@ func TestChart(t *testing.T) {
 		t.Fatal(err)
 	}
 	kubectl(t, c, "apply", "--server-side", "--validate=strict", "--dry-run=server", "-f", path)
+	rendered, err = helm(t, "template", "other", "--namespace", daemonNamespace, "--set", "sandboxes.createNamespace=false,replicas=3,allowedHosts={sandbar.example.com}")
+	if err != nil || !strings.Contains(rendered, `"dns+http://other-peers:8080"`) || !strings.Contains(rendered, ",sandbar.example.com\"") {
+		t.Errorf("%v, %s", err, rendered)
+	}
+	if err := os.WriteFile(path, []byte(rendered), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	kubectl(t, c, "apply", "--server-side", "--validate=strict", "--dry-run=server", "-f", path)
 	monitor, err := helm(t, "template", "sandbar", "--set", "serviceMonitor.enabled=true")
 	if err != nil || !strings.Contains(monitor, "kind: ServiceMonitor") {
 		t.Errorf("%v, %s", err, monitor)
 	}
 
-	for _, wrong := range []string{"image.digest=latest", "sandboxes.namespace=A_B", "driver.namespace=x", "settings.PATH=x", "service.port=0", "shutdownSeconds=0", "sandboxes.pods=-1", "nosuch=1"} {
+	for _, wrong := range []string{"image.digest=latest", "sandboxes.namespace=A_B", "driver.namespace=x", "settings.PATH=x", "service.port=0", "shutdownSeconds=0", "sandboxes.pods=-1", "replicas=0", "nosuch=1"} {
 		if out, err := helm(t, "template", "sandbar", "--set", wrong); err == nil {
 			t.Errorf("%s is accepted:\n%s", wrong, out)
 		}
