@@ -396,7 +396,7 @@ func newPeers(cfg *config.Config, token config.Token, log *slog.Logger) (*peers.
 		return nil, &sandbar.Error{Code: sandbar.Denied, Field: "peers.addresses", Message: "the daemons have no common token, with which they ask each other",
 			Fix: "set the same SANDBAR_TOKEN or token_file for all"}
 	}
-	return peers.New(peers.Options{Addresses: cfg.Peers.Addresses, CA: cfg.Peers.CA, Token: token.Value, Logger: log})
+	return peers.New(peers.Options{Addresses: cfg.Peers.Addresses, CA: cfg.Peers.CA, Token: token.Value, Fail: httpd.WriteError, Logger: log})
 }
 
 // sandboxOf returns a function that finds the sandbox that a request is for: first by the E2B

@@ -8,7 +8,8 @@ import (
 	"github.com/sandbar-dev/sandbar/client/wire"
 )
 
-func writeError(w http.ResponseWriter, status int, e *sandbar.Error) {
+// WriteError writes an error as the response, as every error of the listener.
+func WriteError(w http.ResponseWriter, status int, e *sandbar.Error) {
 	writeAs(w, status, wire.MediaProblem, wire.ProblemOf(status, e))
 }
 
@@ -39,7 +40,7 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, why *refusal) {
 	}
 	// The rest of this connection is not read.
 	w.Header().Set("Connection", "close")
-	writeError(w, why.status, why.err)
+	WriteError(w, why.status, why.err)
 }
 
 // count counts and logs a refusal.

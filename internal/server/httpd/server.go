@@ -404,7 +404,7 @@ func (s *Server) recoverPanic(w http.ResponseWriter, r *http.Request) {
 		panic(v)
 	}
 	s.options.Logger.Error("a request handler panicked", "path", clip(r.URL.Path), "panic", clip(fmt.Sprint(v)), "stack", string(debug.Stack()))
-	writeError(w, http.StatusInternalServerError, &sandbar.Error{Code: sandbar.Internal, Message: "the request failed because of a fault in Sandbar",
+	WriteError(w, http.StatusInternalServerError, &sandbar.Error{Code: sandbar.Internal, Message: "the request failed because of a fault in Sandbar",
 		Fix: "the daemon's log has more; try again, and report it"})
 }
 

@@ -58,6 +58,8 @@ type Options struct {
 	CA string
 	// Token is the daemons' token.
 	Token string
+	// Fail writes an error as the response.
+	Fail func(w http.ResponseWriter, status int, err *sandbar.Error)
 	// Logger receives structured logs. Default: discards.
 	Logger *slog.Logger
 }
@@ -166,7 +168,11 @@ func (p *Peers) Handler(sandbox func(*http.Request) (key string, here bool)) fun
 
 // forward forwards a request to the daemon that has a sandbox, and reports whether there is one.
 func (p *Peers) forward(w http.ResponseWriter, r *http.Request, key string) bool {
-	owner := p.owner(r.Context(), key)
+	owner, err := p.owner(r.Context(), key)
+	if err != nil {
+		p.o.Fail(w, http.StatusServiceUnavailable, sandbar.AsError(err))
+		return true
+	}
 	if owner == nil {
 		return false
 	}
@@ -193,51 +199,69 @@ func (p *Peers) forward(w http.ResponseWriter, r *http.Request, key string) bool
 			}
 			p.forget(key)
 			p.o.Logger.Warn("a request could not be forwarded", "daemon", owner.String(), "error", err)
-			http.Error(w, "the daemon that has this sandbox does not answer", http.StatusBadGateway)
+			p.o.Fail(w, http.StatusBadGateway, &sandbar.Error{Code: sandbar.Unavailable, Err: err, Message: "the daemon at " + owner.Host + " had this sandbox and does not answer now", Fix: "try again"})
 		},
 	}).ServeHTTP(w, r)
 	return true
 }
 
-// owner returns the daemon that has a sandbox, nil for none.
-func (p *Peers) owner(ctx context.Context, key string) *url.URL {
+// owner returns the daemon that has a sandbox, nil for none. Unavailable: none of those that answer
+// has it, and one does not answer.
+func (p *Peers) owner(ctx context.Context, key string) (*url.URL, error) {
 	p.mu.Lock()
 	a, known := p.owners[key]
 	p.mu.Unlock()
 	if known && time.Now().Before(a.until) {
-		return a.owner
+		return a.owner, nil
 	}
 	select {
 	case p.asking <- struct{}{}:
 		defer func() { <-p.asking }()
 	case <-ctx.Done():
-		return nil
+		return nil, ctx.Err()
 	}
 	ctx, cancel := context.WithTimeout(ctx, askBound)
 	defer cancel()
 	all := p.others(ctx)
-	found := make(chan *url.URL, len(all))
+	type reply struct {
+		u   *url.URL
+		has bool
+		err error
+	}
+	each := make(chan reply, len(all))
 	for _, u := range all {
 		go func() {
 			has, err := p.has(ctx, u, key)
 			p.note(u, err)
-			if !has {
-				found <- nil
-				return
-			}
-			found <- u
+			each <- reply{u, has, err}
 		}()
 	}
+	var unknown error
 	for range all {
-		if u := <-found; u != nil {
-			p.remember(key, answer{u, time.Now().Add(foundFor)})
-			return u
+		a := <-each
+		if a.has {
+			p.remember(key, answer{a.u, time.Now().Add(foundFor)})
+			return a.u, nil
+		}
+		if a.err != nil && !hasEnded(a.err) {
+			unknown = noAnswer(a.u, a.err)
 		}
 	}
-	if ctx.Err() == nil {
+	if unknown == nil {
 		p.remember(key, answer{nil, time.Now().Add(missingFor)})
 	}
-	return nil
+	return nil, unknown
+}
+
+// hasEnded reports whether an error shows that there is no daemon: nothing can connect to it. Its
+// sandboxes have ended with it.
+func hasEnded(err error) bool {
+	return errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.EHOSTUNREACH)
+}
+
+func noAnswer(u *url.URL, err error) error {
+	return &sandbar.Error{Code: sandbar.Unavailable, Err: err, Message: "the daemon at " + u.Host + " does not answer, so its sandboxes are unknown: " + sandbar.Quote(err.Error(), 200),
+		Fix: "try again"}
 }
 
 func (p *Peers) remember(key string, a answer) {
@@ -311,9 +335,8 @@ func (p *Peers) List(r *http.Request) (headers []http.Header, bodies [][]byte, e
 		switch {
 		case a.err == nil:
 			headers, bodies = append(headers, a.got.Header), append(bodies, a.body)
-		case !errors.Is(a.err, syscall.ECONNREFUSED) && !errors.Is(a.err, syscall.EHOSTUNREACH):
-			err = &sandbar.Error{Code: sandbar.Unavailable, Err: a.err, Message: "the daemon at " + a.u.Host + " does not answer, so its sandboxes are unknown: " + sandbar.Quote(a.err.Error(), 200),
-				Fix: "try again"}
+		case !hasEnded(a.err):
+			err = noAnswer(a.u, a.err)
 		}
 	}
 	return headers, bodies, err

@@ -61,7 +61,7 @@ func ask(p *Peers, method, key string, headers ...string) (served bool, w *httpt
 
 func newTest(t *testing.T, urls ...string) *Peers {
 	t.Helper()
-	p, err := New(Options{Addresses: urls, Token: "t"})
+	p, err := New(Options{Addresses: urls, Token: "t", Fail: func(w http.ResponseWriter, status int, e *sandbar.Error) { http.Error(w, e.Message, status) }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,8 +91,8 @@ func TestForward(t *testing.T) {
 		t.Error("a forwarded request is forwarded again")
 	}
 	p.SetToken("other")
-	if served, _ := ask(p, "GET", "one"); served {
-		t.Error("a daemon answers with another token")
+	if served, w := ask(p, "GET", "one"); !served || w.Code != http.StatusServiceUnavailable {
+		t.Errorf("a daemon that refuses the question: %v, %d", served, w.Code)
 	}
 }
 
