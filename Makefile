@@ -64,8 +64,9 @@ export TESTENV_CLUSTERS := $(abspath $(SANDBAR_CACHE))
 unexport SANDBAR_CACHE
 endif
 
-cluster: ## build a Kubernetes for tests into SANDBAR_CACHE (default: sandbar in the user's cache directory); takes about 20 minutes, once
+cluster: ## build a Kubernetes and Helm for tests into SANDBAR_CACHE (default: sandbar in the user's cache directory); takes about 25 minutes, once
 	@nice sh scripts/cluster.sh
+	@nice sh scripts/helm.sh
 
 TIME ?= 10m
 

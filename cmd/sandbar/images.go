@@ -18,6 +18,7 @@ import (
 
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/internal/cli"
+	"github.com/sandbar-dev/sandbar/internal/driver/kubernetes"
 	"github.com/sandbar-dev/sandbar/internal/image"
 	"github.com/sandbar-dev/sandbar/internal/server/config"
 	"github.com/sandbar-dev/sandbar/internal/server/platform"
@@ -26,7 +27,7 @@ import (
 // ensureImage pulls an image if it must and may be pulled, and prints the catalogue's note
 // on it. A missing image is no error here: the driver reports it.
 func (a *app) ensureImage(cfg *config.Config, name string) error {
-	if name == sandbar.ImageHost || cfg.Driver == "docker" && isPreset(name) { // that driver has images of its own for presets
+	if name == sandbar.ImageHost || (cfg.Driver == "docker" || cfg.Driver == kubernetes.Name) && isPreset(name) { // they have images of their own for presets
 		return nil
 	}
 	c, err := platform.ImageCatalogue(cfg)

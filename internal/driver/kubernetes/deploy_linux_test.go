@@ -5,6 +5,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,7 +15,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
@@ -237,6 +241,21 @@ func TestDeployedDaemon(t *testing.T) {
 		t.Helper()
 		return command(t, address, args...)
 	}
+	for host, want := range map[string]int{"sandbar.sandbar.svc": http.StatusOK, "sandbar": http.StatusOK, "evil.example.com": http.StatusMisdirectedRequest} {
+		q, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address+"/health", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		q.Host, q.Close = host, true
+		p, err := http.DefaultClient.Do(q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.Body.Close()
+		if p.StatusCode != want {
+			t.Errorf("host %s: %s", host, p.Status)
+		}
+	}
 	id := strings.TrimSpace(sandbar("create"))
 	if out := sandbar("exec", id, "--", "sh", "-c", "echo $((6*7))"); out != "42\n" {
 		t.Errorf("output %q", out)
@@ -281,4 +300,115 @@ func command(t *testing.T, address string, args ...string) string {
 		t.Fatalf("sandbar %v: %v: %s", args, err, errs.String())
 	}
 	return string(out)
+}
+
+// helm runs Helm with the chart as its last argument and returns its output.
+func helm(t *testing.T, args ...string) (string, error) {
+	t.Helper()
+	cmd := exec.Command(testenv.HelmProgram(), append(args, filepath.Join(filepath.Dir(manifests(t)), "helm"))...)
+	dir := t.TempDir()
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir}
+	var errs bytes.Buffer
+	cmd.Stderr = &errs
+	out, err := cmd.Output()
+	if err != nil {
+		err = fmt.Errorf("helm %v: %w: %s %s", args, err, errs.String(), out)
+	}
+	return string(out), err
+}
+
+// object is an object of a manifest.
+type object = map[string]any
+
+// objects parses manifests, by kind, namespace and name.
+func objects(t *testing.T, text string) map[string]object {
+	t.Helper()
+	all := map[string]object{}
+	for d := yaml.NewYAMLOrJSONDecoder(strings.NewReader(text), 4096); ; {
+		var o object
+		err := d.Decode(&o)
+		if err == io.EOF {
+			return all
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(o) > 0 {
+			m := o["metadata"].(object)
+			all[fmt.Sprintf("%s %v/%v", o["kind"], m["namespace"], m["name"])] = o
+		}
+	}
+}
+
+// With its defaults the chart has the objects of deploy/kubernetes, and the API server accepts what
+// it makes of other values. Wrong values are refused.
+func TestChart(t *testing.T) {
+	testenv.Need(t, testenv.Helm)
+	c := need(t)
+	if out, err := helm(t, "lint", "--strict"); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+	rendered, err := helm(t, "template", "sandbar", "--namespace", daemonNamespace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	plain := ""
+	for _, f := range []string{"namespaces.yaml", "account.yaml", "network.yaml", "daemon.yaml"} {
+		text, err := os.ReadFile(filepath.Join(manifests(t), f))
+		if err != nil {
+			t.Fatal(err)
+		}
+		plain += "---\n" + string(text)
+	}
+	want, got := objects(t, plain), objects(t, rendered)
+	delete(want, "Namespace <nil>/"+daemonNamespace) // the one of "helm install --create-namespace"
+	for _, all := range []map[string]object{want, got} {
+		for name, o := range all {
+			if strings.HasPrefix(name, "Service ") {
+				delete(o["metadata"].(object), "labels") // for the ServiceMonitor
+				delete(o["spec"].(object), "type")       // the default
+			}
+			if strings.HasPrefix(name, "Deployment ") {
+				for _, e := range o["spec"].(object)["template"].(object)["spec"].(object)["containers"].([]any)[0].(object)["env"].([]any) {
+					if e := e.(object); e["name"] == "SANDBAR_DRIVERS" { // YAML or JSON
+						e["value"] = strings.NewReplacer(`"`, "", " ", "").Replace(e["value"].(string))
+					}
+				}
+			}
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("the chart differs from deploy/kubernetes:\n%s", diff)
+	}
+
+	rendered, err = helm(t, "template", "other", "--namespace", daemonNamespace, "--set", "sandboxes.namespace=sandbar-sandboxes,sandboxes.createNamespace=false,sandboxes.pods=0,image.digest=sha256:"+strings.Repeat("0", 64),
+		"--set", "driver.runtime_class=kata,service.type=NodePort,service.port=81,shutdownSeconds=7",
+		"--set-string", "settings.SANDBAR_MAX_SANDBOXES=5", "--set", "networkPolicy.enabled=false,podDisruptionBudget.enabled=false,nodeSelector.disk=ssd,tolerations[0].operator=Exists,imagePullSecrets[0].name=pull")
+	if err != nil {
+		t.Fatal(err)
+	}
+	deploy(t, c)
+	path := filepath.Join(t.TempDir(), "chart.yaml")
+	if err := os.WriteFile(path, []byte(rendered), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	kubectl(t, c, "apply", "--server-side", "--validate=strict", "--dry-run=server", "-f", path)
+	rendered, err = helm(t, "template", "other", "--namespace", daemonNamespace, "--set", "sandboxes.createNamespace=false,replicas=3,allowedHosts={sandbar.example.com}")
+	if err != nil || !strings.Contains(rendered, `"dns+http://other-peers:8080"`) || !strings.Contains(rendered, ",sandbar.example.com\"") {
+		t.Errorf("%v, %s", err, rendered)
+	}
+	if err := os.WriteFile(path, []byte(rendered), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	kubectl(t, c, "apply", "--server-side", "--validate=strict", "--dry-run=server", "-f", path)
+	monitor, err := helm(t, "template", "sandbar", "--set", "serviceMonitor.enabled=true")
+	if err != nil || !strings.Contains(monitor, "kind: ServiceMonitor") {
+		t.Errorf("%v, %s", err, monitor)
+	}
+
+	for _, wrong := range []string{"image.digest=latest", "sandboxes.namespace=A_B", "driver.namespace=x", "settings.PATH=x", "service.port=0", "shutdownSeconds=0", "sandboxes.pods=-1", "replicas=0", "nosuch=1"} {
+		if out, err := helm(t, "template", "sandbar", "--set", wrong); err == nil {
+			t.Errorf("%s is accepted:\n%s", wrong, out)
+		}
+	}
 }

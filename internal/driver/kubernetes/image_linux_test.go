@@ -54,20 +54,18 @@ func TestAgentImage(t *testing.T) {
 		t.Fatal(err)
 	}
 	loadImage(t, c, built)
-	for _, pull := range []string{"missing", "never"} {
-		o := testOptions(c)
-		delete(o, optionAgentImage)
-		o[optionPull] = pull
-		d, err := Factory(programs).New(driver.Host{Options: o})
-		if err != nil {
-			t.Fatalf("pull %s: %v", pull, err)
-		}
-		if got := d.(*Driver).opt.agentImage; got != built.Name() || o[optionAgentImage] != "" {
-			t.Errorf("the driver uses %s; options %v", got, o)
-		}
-		if err := d.(*Driver).Close(); err != nil {
-			t.Error(err)
-		}
+	o := testOptions(c)
+	delete(o, optionAgentImage)
+	delete(o, optionPull)
+	d, err := Factory(programs).New(driver.Host{Options: o})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := d.(*Driver).opt.agentImage; got != built.Name() || o[optionAgentImage] != "" {
+		t.Errorf("the driver uses %s; options %v", got, o)
+	}
+	if err := d.(*Driver).Close(); err != nil {
+		t.Error(err)
 	}
 
 	programs.Agent = append(programs.Agent, 0)

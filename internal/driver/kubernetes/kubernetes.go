@@ -1,6 +1,7 @@
 package kubernetes
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -249,7 +250,7 @@ func (d *Driver) refuse(s sandbar.Spec) error {
 
 // checkImage returns NotFound for an image that the operator does not allow.
 func (d *Driver) checkImage(name string) error {
-	if name == "" || name == sandbar.ImageHost || slices.Contains(d.opt.images, name) || slices.Contains(d.opt.images, anyImage) {
+	if name == "" || name == sandbar.ImageHost || d.opt.preset(name) != "" || slices.Contains(d.opt.images, name) || slices.Contains(d.opt.images, anyImage) {
 		return nil
 	}
 	return &sandbar.Error{Code: sandbar.NotFound, Field: "image",
@@ -263,7 +264,7 @@ func (d *Driver) image(name string) string {
 	if name == "" || name == sandbar.ImageHost {
 		return d.opt.image
 	}
-	return name
+	return cmp.Or(d.opt.preset(name), name)
 }
 
 // podName returns the name of a sandbox's pod: an id without characters that names may not have.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"testing"
 
@@ -18,19 +17,17 @@ import (
 
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/driver"
-	"github.com/sandbar-dev/sandbar/internal/agent/porter"
-	"github.com/sandbar-dev/sandbar/internal/test/testenv"
 	"github.com/sandbar-dev/sandbar/internal/test/testenv/cluster"
 )
 
 // The images of the tests' cluster.
 const (
-	testImage  = "sandbar.test/debian:1"
-	agentImage = "sandbar.test/agent:1"
+	testImage  = cluster.SandboxImage
+	agentImage = cluster.AgentImage
 )
 
 func TestMain(m *testing.M) {
-	code := cluster.Main(m, 2, load)
+	code := cluster.Main(m, 2, cluster.LoadSandboxes)
 	if code == 0 {
 		if err := goleak.Find(); err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -38,41 +35,6 @@ func TestMain(m *testing.M) {
 		}
 	}
 	os.Exit(code)
-}
-
-// load loads the images into a cluster.
-func load(ctx context.Context, c *cluster.Cluster) error {
-	if err := testenv.DebianImage.Err(); err != nil {
-		return nil // the tests skip
-	}
-	dir, err := os.MkdirTemp("", "sbki-")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(dir)
-	var files []cluster.File
-	for _, name := range []string{"sandbar-agent", porter.Name} {
-		path, err := testenv.Command{Package: "cmd/" + name}.Make(testenv.Cache())
-		if err != nil {
-			return err
-		}
-		b, err := os.ReadFile(path)
-		if err != nil {
-			return err
-		}
-		files = append(files, cluster.File{Path: "/" + name, Mode: 0o755, Content: b})
-	}
-	archive := filepath.Join(dir, "image.tar")
-	if err := cluster.WriteImage(archive, agentImage, "", nil, files...); err != nil {
-		return err
-	}
-	if err := c.Load(ctx, archive); err != nil {
-		return err
-	}
-	if err := cluster.WriteRootImage(archive, testImage, testenv.DebianArchive()); err != nil {
-		return err
-	}
-	return c.Load(ctx, archive)
 }
 
 // testOptions are the driver's options for the tests' cluster.

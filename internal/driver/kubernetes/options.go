@@ -17,6 +17,8 @@ const (
 	optionNamespace    = "namespace"
 	optionImage        = "image"
 	optionImages       = "images"
+	optionPython       = "python_image"
+	optionNode         = "node_image"
 	optionAgentImage   = "agent_image"
 	optionAgentBy      = "agent_by"
 	optionRuntimeClass = "runtime_class"
@@ -41,6 +43,8 @@ func optionHelp() map[string]string {
 		optionNamespace:    "namespace of the pods; default: that of the context or of the service account",
 		optionImage:        "default image of sandboxes; default: " + DefaultImage,
 		optionImages:       "further images that sandboxes may use, separated by commas; \"*\" means all",
+		optionPython:       "image of the preset python; default: the option " + optionImage,
+		optionNode:         "image of the preset node; default: " + DefaultNode,
 		optionAgentImage:   "image with the programs sandbar-agent and sandbar-porter, as \"sandbar kubernetes image push\" prints it; default: that of \"sandbar kubernetes image load\"",
 		optionAgentBy:      "\"volume\" (default): the agent's image is a volume of the pod, from Kubernetes 1.35 on; \"copy\": an init container copies it",
 		optionRuntimeClass: "RuntimeClass of the pods, such as that of Kata (gVisor is refused); default: the cluster's",
@@ -54,6 +58,7 @@ type options struct {
 	kubeconfig, context, namespace string
 	image                          string
 	images                         []string
+	python, node                   string // "" for the default
 	agentImage                     string
 	copies                         bool // agent_by: copy
 	runtimeClass                   string
@@ -73,7 +78,7 @@ func parseOptions(raw map[string]string) (options, error) {
 			return options{}, badOption(name, "there is no such option", "it has "+strings.Join(slices.Sorted(maps.Keys(known)), ", "))
 		}
 	}
-	o := options{kubeconfig: raw[optionKubeconfig], context: raw[optionContext], namespace: raw[optionNamespace], image: raw[optionImage],
+	o := options{kubeconfig: raw[optionKubeconfig], context: raw[optionContext], namespace: raw[optionNamespace], image: raw[optionImage], python: raw[optionPython], node: raw[optionNode],
 		agentImage: raw[optionAgentImage], runtimeClass: raw[optionRuntimeClass], labels: map[string]string{}}
 	if o.image == "" {
 		o.image = DefaultImage

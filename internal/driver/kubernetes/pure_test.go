@@ -46,6 +46,23 @@ func TestOptions(t *testing.T) {
 	}
 }
 
+// The presets have images of the driver's own, whatever the option images allows.
+func TestPresets(t *testing.T) {
+	d := &Driver{opt: options{image: "default"}}
+	for _, c := range []struct{ node, name, image, ref string }{
+		{"", "python", sandbar.ImageHost, "default"}, {"", "node", "node", DefaultNode}, {"mine", "node", "node", "mine"}, {"", "ruby", "", ""},
+	} {
+		d.opt.node = c.node
+		image, ref, ok := d.Preset(t.Context(), c.name)
+		if image != c.image || ref != c.ref || ok != (c.ref != "") {
+			t.Errorf("%+v: %q, %q, %t", c, image, ref, ok)
+		}
+		if err := d.checkImage(c.name); (err == nil) != ok || ok && (d.image(c.name) != ref || d.image(image) != ref) {
+			t.Errorf("%+v: %v, %q", c, err, d.image(c.name))
+		}
+	}
+}
+
 // Every pod has what the pod security standard "restricted" demands, and its own user.
 func TestPod(t *testing.T) {
 	g, err := newGateway(&api{}, nil)

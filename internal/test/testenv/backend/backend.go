@@ -27,6 +27,9 @@ type backend struct {
 	needs []testenv.Requirement
 	later bool     // runs only in "make test-all": another driver covers its special cases
 	lacks []string // languages that its sandboxes lack even if the host has them
+	// enter, if set, reports whether this process can run the cases; otherwise it has run them in
+	// another process.
+	enter func(*testing.T) bool
 	make  func(s *shared, t testing.TB, h driver.Host, agent []byte) (driver.Driver, error)
 }
 
@@ -104,6 +107,9 @@ func (p *Pool) Over(t *testing.T, cases []Case) {
 				testenv.Need(t, testenv.TestAll)
 			}
 			testenv.Need(t, b.needs...)
+			if b.enter != nil && !b.enter(t) {
+				return
+			}
 			for _, c := range cases {
 				if why := c.Otherwise[b.name]; why != "" {
 					t.Logf("%s is otherwise: %s", c.Name, why)

@@ -7,10 +7,12 @@ import (
 	"github.com/sandbar-dev/sandbar/driver"
 	"github.com/sandbar-dev/sandbar/internal/driver/docker"
 	"github.com/sandbar-dev/sandbar/internal/driver/e2b"
+	"github.com/sandbar-dev/sandbar/internal/driver/kubernetes"
 	"github.com/sandbar-dev/sandbar/internal/driver/native"
 	"github.com/sandbar-dev/sandbar/internal/driver/oci"
 	"github.com/sandbar-dev/sandbar/internal/driver/vm"
 	"github.com/sandbar-dev/sandbar/internal/test/testenv"
+	"github.com/sandbar-dev/sandbar/internal/test/testenv/cluster"
 	"github.com/sandbar-dev/sandbar/internal/test/testenv/dockerd"
 	"github.com/sandbar-dev/sandbar/internal/test/testenv/e2bservice"
 )
@@ -57,6 +59,13 @@ func backends() []backend {
 					return nil, err
 				}
 				return vm.New(h, agent)
+			}},
+		// Its cases run in a process of their own, inside the cluster's network.
+		{name: kubernetes.Name, needs: []testenv.Requirement{testenv.Cluster, testenv.DebianImage}, later: true, lacks: []string{"javascript", "elixir"},
+			enter: func(t *testing.T) bool { return cluster.Inside(t, 1, cluster.LoadSandboxes) },
+			make: func(_ *shared, t testing.TB, h driver.Host, _ []byte) (driver.Driver, error) {
+				h.Options = map[string]string{"kubeconfig": cluster.Of(t).Kubeconfig(), "image": cluster.SandboxImage, "agent_image": cluster.AgentImage, "pull": "never"}
+				return kubernetes.New(h)
 			}},
 	}
 }

@@ -91,17 +91,18 @@ func TestNodes(t *testing.T) {
 	}
 }
 
-// ClusterDir names the versions of the modules from which "make cluster" builds.
+// ClusterDir and HelmProgram name the versions of the modules from which "make cluster" builds.
 func TestVersions(t *testing.T) {
-	for module, line := range map[string]string{"kubernetes": "k8s.io/kubernetes v", "containerd": "github.com/containerd/containerd/v2 v"} {
+	for module, line := range map[string]string{"kubernetes": "k8s.io/kubernetes v", "containerd": "github.com/containerd/containerd/v2 v", "helm": "helm.sh/helm/v4 v"} {
 		b, err := os.ReadFile(filepath.Join("testdata", module, "go.mod"))
 		if err != nil {
 			t.Fatal(err)
 		}
 		_, rest, ok := strings.Cut(string(b), line)
 		version, _, _ := strings.Cut(rest, "\n")
-		if !ok || !strings.Contains(testenv.ClusterDir(), "-"+version+"-") {
-			t.Errorf("%s does not name version %q of %s", testenv.ClusterDir(), version, module)
+		built := testenv.ClusterDir() + testenv.HelmProgram()
+		if !ok || !strings.Contains(built, "-"+version+"-") && !strings.Contains(built, "-"+version+"/") {
+			t.Errorf("%s does not name version %q of %s", built, version, module)
 		}
 	}
 }

@@ -1,13 +1,16 @@
 package cluster
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -60,25 +63,69 @@ func listing() bool {
 
 // run runs the test binary inside the cluster's network namespace and returns its exit code.
 func (c *Cluster) run() int {
-	self, err := os.Executable()
+	code, err := c.again(os.Args[1:], os.Stdout, os.Stderr)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
-		return 1
 	}
-	cmd := exec.Command("nsenter", append([]string{"--net=" + c.Namespace(), "--", self}, os.Args[1:]...)...)
+	return code
+}
+
+// again runs the test binary with other arguments inside the cluster's network namespace and
+// returns its exit code, which is 1 for one that did not end by itself.
+func (c *Cluster) again(args []string, out, errs io.Writer) (code int, err error) {
+	self, err := os.Executable()
+	if err != nil {
+		return 1, err
+	}
+	cmd := exec.Command("nsenter", append([]string{"--net=" + c.Namespace(), "--", self}, args...)...)
 	cmd.Env = append(os.Environ(), envDir+"="+c.dir, envNodes+"="+strconv.Itoa(c.nodes))
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, out, errs
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	runtime.LockOSThread() // the kernel kills the tests when this thread exits
 	defer runtime.UnlockOSThread()
 	if err := cmd.Run(); err != nil && cmd.ProcessState == nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
+		return 1, err
 	}
 	if code := cmd.ProcessState.ExitCode(); code >= 0 {
-		return code
+		return code, nil
 	}
-	return 1
+	return 1, nil
+}
+
+// Inside is for a single test of a binary whose TestMain does not call Main: it starts a cluster,
+// lets prepare load images into it, and runs the test again in a process inside the cluster's
+// network namespace. It returns true in that process, where the test must do its work, and false in
+// the first one, after the work. It skips the test if this host cannot run a cluster.
+func Inside(t *testing.T, nodes int, prepare func(context.Context, *Cluster) error) bool {
+	t.Helper()
+	testenv.Need(t, testenv.Cluster)
+	if os.Getenv(envDir) != "" {
+		return true
+	}
+	c, err := Start(t.Context(), nodes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := c.Stop(); err != nil {
+			t.Error(err)
+		}
+	}()
+	if err := prepare(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+	args := []string{"-test.v", "-test.run=^" + strings.ReplaceAll(t.Name(), "/", "$/^") + "$"}
+	for _, a := range os.Args[1:] {
+		if strings.HasPrefix(a, "-test.timeout=") || strings.HasPrefix(a, "-test.short") {
+			args = append(args, a)
+		}
+	}
+	var out bytes.Buffer
+	code, err := c.again(args, &out, &out)
+	if err != nil || code != 0 || !strings.Contains(out.String(), "--- PASS: "+t.Name()+" ") {
+		t.Errorf("inside the cluster: exit code %d, %v\n%s", code, err, out.String())
+	}
+	return false
 }
 
 // Of returns the cluster that Main has started for this test binary. It skips the test if this host

@@ -21,6 +21,7 @@ func readFacts() facts {
 		noTUN:           !exists("/dev/net/tun"),
 		long:            testenv.Long(),
 		noCluster:       !exists(testenv.ClusterDir()),
+		noHelm:          !exists(testenv.HelmProgram()),
 	}
 }
 

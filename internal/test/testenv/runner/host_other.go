@@ -13,7 +13,9 @@ import (
 )
 
 // readFacts reads the facts of this host.
-func readFacts() facts { return facts{missing: missingTools(), long: testenv.Long(), noCluster: true} }
+func readFacts() facts {
+	return facts{missing: missingTools(), long: testenv.Long(), noCluster: true, noHelm: true}
+}
 
 // commonUmask does nothing.
 func commonUmask() {}

@@ -243,6 +243,7 @@ func everything(requirement string) facts {
 		cgroupReadOnly:  true,
 		noTUN:           true,
 		noCluster:       true,
+		noHelm:          true,
 	}
 }
 

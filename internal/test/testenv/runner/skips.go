@@ -25,6 +25,7 @@ type facts struct {
 	noTUN           bool              // there is no /dev/net/tun
 	long            bool              // "make test-all" runs
 	noCluster       bool              // "make cluster" has not built a cluster
+	noHelm          bool              // "make cluster" has not built Helm
 }
 
 // conditions are the conditions of skips.golden.
@@ -40,6 +41,7 @@ var conditions = map[string]func(requirement string, f facts) bool{
 	"no-tun":           func(_ string, f facts) bool { return f.noTUN },
 	"not-all":          func(_ string, f facts) bool { return !f.long },
 	"no-cluster":       func(_ string, f facts) bool { return f.noCluster },
+	"no-helm":          func(_ string, f facts) bool { return f.noHelm },
 }
 
 func readGolden(path string) ([]allowance, error) {
