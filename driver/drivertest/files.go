@@ -216,7 +216,7 @@ func modes(c *C, b driver.Sandbox, f sandbar.FS) {
 }
 
 func statFiles(c *C, b driver.Sandbox, f sandbar.FS) {
-	c.exited(c.sh(b, `printf 12345 > f; mkdir d; ln -s nowhere l; mkfifo p; touch -d '2020-01-02 03:04:05 UTC' f`), 0, "preparing")
+	c.exited(c.sh(b, `printf 12345 > f; mkdir d; ln -s nowhere l; mkfifo p; TZ=UTC0 touch -d '2020-01-02 03:04:05' f`), 0, "preparing")
 	for name, want := range map[string]fs.FileMode{"f": 0, "d": fs.ModeDir, "l": fs.ModeSymlink, "p": fs.ModeNamedPipe, "/dev/null": fs.ModeDevice | fs.ModeCharDevice} {
 		info, err := f.Stat(c.ctx, name)
 		if err != nil || info.Mode.Type() != want {

@@ -17,6 +17,9 @@ func (a *agent) setUpMachine(s *wire.Setup, _ []int) (step string, err error) {
 	if err := mkdirAll(s.Dir, 0o755); err != nil {
 		return "make the directory that paths start from", err
 	}
+	if err := mountOnItself(s.Dir); err != nil {
+		return "mount the directory that paths start from", err
+	}
 	_ = loopbackUp() // fails on a kernel without network, which is no error
 	if a.programs, step, err = makeProgramCgroup(s.PIDs); err != nil {
 		return step, err
@@ -44,6 +47,19 @@ func (a *agent) setUpMachine(s *wire.Setup, _ []int) (step string, err error) {
 	a.killer.setResource(unix.RLIMIT_LOCKS)
 	go a.killer.run()
 	return "", nil
+}
+
+// mountOnItself makes a directory a mount, unless it is on another file system than its parent: a
+// mount can be neither removed nor renamed (EBUSY).
+func mountOnItself(dir string) error {
+	own, err := lstat(unix.AT_FDCWD, dir)
+	if err != nil {
+		return err
+	}
+	if above, err := lstat(unix.AT_FDCWD, dir+"/.."); err != nil || own.Dev != above.Dev {
+		return err
+	}
+	return unix.Mount(dir, dir, "", unix.MS_BIND, "")
 }
 
 // changeMachine applies the Setup of a restored machine: the environment, the network and the

@@ -27,10 +27,11 @@ const (
 // DefaultBootTimeout bounds the boot of an image.
 const DefaultBootTimeout = 5 * time.Minute
 
-// The range of a machine's memory, in bytes.
+// The range of a memory limit, and the memory of a machine without one, in bytes.
 const (
-	MinMemory = 16 << 20
-	MaxMemory = 2 << 30
+	MinMemory     = 16 << 20
+	MaxMemory     = 2 << 30
+	DefaultMemory = 512 << 20
 )
 
 // Factory returns the driver's factory.
@@ -150,12 +151,18 @@ func (d *Driver) Close() error {
 // Prepare boots the image for a memory size in bytes, unless a snapshot exists. If the boot fails,
 // every Create with this memory size fails too.
 func (d *Driver) Prepare(ctx context.Context, memory int64) error {
-	_, err := d.snaps.get(ctx, roundMemory(memory))
+	_, err := d.snaps.get(ctx, machineMemory(memory))
 	return err
 }
 
-// roundMemory rounds a memory size down to whole MiB.
-func roundMemory(memory int64) int64 { return memory &^ (1<<20 - 1) }
+// machineMemory returns the size of a machine's memory in bytes for a memory limit: whole MiB, and
+// DefaultMemory if there is no limit.
+func machineMemory(limit int64) int64 {
+	if limit <= 0 {
+		limit = DefaultMemory
+	}
+	return limit &^ (1<<20 - 1)
+}
 
 // refuse returns an error if the driver cannot do or enforce what s requests.
 func (d *Driver) refuse(s sandbar.Spec) error {
@@ -169,7 +176,7 @@ func (d *Driver) refuse(s sandbar.Spec) error {
 	if err := sandbar.CheckEnv(s.Env); err != nil {
 		return err
 	}
-	if m := s.Limits.Memory; m < MinMemory || m > MaxMemory {
+	if m := s.Limits.Memory; m > 0 && (m < MinMemory || m > MaxMemory) {
 		return &sandbar.Error{Code: sandbar.Unsupported, Field: "limits.memory",
 			Message: "a machine has 16 MiB to 2 GiB of memory", Fix: "ask for a memory limit in this range"}
 	}
@@ -199,7 +206,7 @@ func (d *Driver) Create(ctx context.Context, id sandbar.ID, s sandbar.Spec) (dri
 	if err := ctx.Err(); err != nil {
 		return nil, sandbar.Errorf(sandbar.Canceled, "creating a sandbox: %w", err)
 	}
-	snapshot, err := d.snaps.get(ctx, roundMemory(s.Limits.Memory))
+	snapshot, err := d.snaps.get(ctx, machineMemory(s.Limits.Memory))
 	if err != nil {
 		return nil, err
 	}

@@ -115,7 +115,7 @@ func TestReset(t *testing.T) {
 			t.Errorf("the guest's clock is %v off (%v)", off, err)
 		}
 	}
-	if n, err := box.(driver.CurrentMemory).CurrentMemory(t.Context()); err != nil || n < 1<<20 || n > machineMemory {
+	if n, err := box.(driver.CurrentMemory).CurrentMemory(t.Context()); err != nil || n < 1<<20 || n > testMemory {
 		t.Errorf("%d bytes of memory are used, %v", n, err)
 	}
 }
@@ -202,7 +202,7 @@ func TestPlainShell(t *testing.T) {
 	d := newDriver(t, options)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	if err := d.Prepare(ctx, machineMemory); err != nil {
+	if err := d.Prepare(ctx, testMemory); err != nil {
 		t.Fatal(err)
 	}
 	box, err := d.Create(ctx, "plain", testSpec())
@@ -221,7 +221,7 @@ func TestNothingIsLeft(t *testing.T) {
 	d := newDriver(t, testOptions(t))
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	if err := d.Prepare(ctx, machineMemory); err != nil {
+	if err := d.Prepare(ctx, testMemory); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := d.Collect(ctx, true); err != nil { // of tests that were killed
@@ -326,7 +326,7 @@ func TestRefusals(t *testing.T) {
 	d := newDriver(t, testOptions(t))
 	for name, change := range map[string]func(*sandbar.Spec){
 		"memory":     func(s *sandbar.Spec) { s.Limits.Memory = MinMemory - 1 },
-		"no memory":  func(s *sandbar.Spec) { s.Limits.Memory = sandbar.Unlimited },
+		"too much":   func(s *sandbar.Spec) { s.Limits.Memory = MaxMemory + 1 },
 		"pids":       func(s *sandbar.Spec) { s.Limits.PIDs = 10 },
 		"cpus":       func(s *sandbar.Spec) { s.Limits.CPUs = 1 },
 		"cpu_shares": func(s *sandbar.Spec) { s.Limits.CPUShares = 1 },

@@ -28,8 +28,8 @@ func TestMain(m *testing.M) {
 // patience bounds a test that hangs. A boot takes half a minute on an idle machine.
 const patience = 20 * time.Minute
 
-// machineMemory is the protocol's default memory size.
-const machineMemory = 64 << 20
+// testMemory is the protocol's default memory size.
+const testMemory = 64 << 20
 
 func testOptions(t *testing.T) map[string]string {
 	t.Helper()
@@ -53,7 +53,7 @@ func newDriver(t *testing.T, options map[string]string) *Driver {
 }
 
 func testSpec() sandbar.Spec {
-	return sandbar.Spec{Limits: sandbar.Limits{Memory: machineMemory}, Env: map[string]string{"A": "sandbox's", "B": "sandbox's"}}
+	return sandbar.Spec{Limits: sandbar.Limits{Memory: testMemory}, Env: map[string]string{"A": "sandbox's", "B": "sandbox's"}}
 }
 
 func newBox(t *testing.T) driver.Sandbox {
@@ -61,7 +61,7 @@ func newBox(t *testing.T) driver.Sandbox {
 	d := newDriver(t, testOptions(t))
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	if err := d.Prepare(ctx, machineMemory); err != nil {
+	if err := d.Prepare(ctx, testMemory); err != nil {
 		t.Fatal(err)
 	}
 	box, err := d.Create(ctx, "box", testSpec())
