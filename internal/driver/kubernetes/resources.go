@@ -145,8 +145,8 @@ func (d *Driver) dial(ctx context.Context, ip, name string, uid types.UID) (net.
 	}
 }
 
-// errGVisor is the refusal of pods with gVisor: nothing that the driver can read in such a pod shows
-// that its limits of processors and processes hold.
+// errGVisor is the refusal of pods with gVisor: nothing that the driver can read in such a pod
+// shows that its limits of processors and processes hold.
 var errGVisor = &sandbar.Error{Code: sandbar.Unsupported, Message: "the pods run on gVisor, where the driver kubernetes cannot prove the limits of processors and processes",
 	Fix: "use another RuntimeClass (option " + optionRuntimeClass + "); for gVisor on one machine there is the driver gvisor"}
 
