@@ -252,8 +252,8 @@ func TestTenantsRestart(t *testing.T) {
 	}
 }
 
-// A preview is opened by its own token, and by the tokens of its tenant that may change something. To
-// another tenant it looks like one of no sandbox.
+// A preview is opened by its own token, and by the tokens of its tenant that may change something.
+// To another tenant it looks like one of no sandbox.
 func TestTenantsPreviews(t *testing.T) {
 	testenv.Need(t, testenv.Linux, testenv.UserNS, testenv.Python)
 	dir := t.TempDir()
