@@ -65,7 +65,7 @@ func (s *Server) ServeHost(w http.ResponseWriter, r *http.Request) {
 	if err == nil && authenticated && !s.engine.Visible(ctx, id) {
 		authenticated = false
 	}
-	if err != nil && !authenticated {
+	if err != nil && (!authenticated || !caller.Operator()) {
 		err = previewRefused() // whether there is such a sandbox or not
 	}
 	if err != nil {

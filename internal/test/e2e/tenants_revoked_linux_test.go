@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -249,4 +250,65 @@ func TestTenantsRestart(t *testing.T) {
 			t.Errorf("the audit log lacks %q: %q", want, got)
 		}
 	}
+}
+
+// A preview is opened by its own token, and by the tokens of its tenant that may change something.
+// To another tenant it looks like one of no sandbox.
+func TestTenantsPreviews(t *testing.T) {
+	testenv.Need(t, testenv.Linux, testenv.UserNS, testenv.Python)
+	dir := t.TempDir()
+	a, b := tokensOf(t, dir, "a"), tokensOf(t, dir, "b")
+	d := nativeDaemon(t, dir)
+	ctx := within(t, 2*time.Minute)
+	owner := apiOf(t, d, a["user"])
+	box, err := owner.Create(ctx, wire.Create{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const reachable = `python3 -c 'import socket; socket.create_connection(("127.0.0.1", 8000))'`
+	if _, err := owner.Run(ctx, string(box.ID), client.Command{Cmd: "nohup python3 -m http.server 8000 >log 2>&1 & until " + reachable + " 2>/dev/null; do sleep 0.1; done"}); err != nil {
+		t.Fatal(err)
+	}
+	preview, err := owner.Preview(ctx, string(box.ID), 8000, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u, err := url.Parse(preview.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ask := func(token, host, query string) int {
+		q, err := http.NewRequestWithContext(ctx, "GET", "http://"+d.addr+"/?"+query, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		q.Host = host
+		if token != "" {
+			q.Header.Set("Authorization", "Bearer "+token)
+		}
+		resp, err := http.DefaultTransport.RoundTrip(q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		return resp.StatusCode
+	}
+	missing := "8000-" + strings.TrimPrefix(string(sandbar.NewID()), "sb_") + ".localhost"
+	for _, tc := range []struct {
+		who, token, host, query string
+		want                    int
+	}{
+		{"a user", a["user"], u.Host, "", 200}, {"an admin", a["admin"], u.Host, "", 200}, {"the operator", token, u.Host, "", 200},
+		{"a reader", a["read-only"], u.Host, "", 401}, {"nobody", "", u.Host, "", 401},
+		{"another tenant", b["admin"], u.Host, "", 401}, {"another tenant of no sandbox", b["admin"], missing, "", 401},
+		{"the URL", "", u.Host, u.RawQuery, 303}, {"the URL by another tenant", b["user"], u.Host, u.RawQuery, 303},
+	} {
+		if got := ask(tc.token, tc.host, tc.query); got != tc.want {
+			t.Errorf("%s: %d, want %d", tc.who, got, tc.want)
+		}
+	}
+	if err := owner.Stop(ctx, string(box.ID)); err != nil {
+		t.Error(err)
+	}
+	d.endClean(t)
 }
