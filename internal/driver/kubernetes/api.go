@@ -42,7 +42,7 @@ func openAPI(o options) (*api, error) {
 	loaded := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: o.context})
 	config, err := loaded.ClientConfig()
 	if err != nil {
-		return nil, &sandbar.Error{Code: sandbar.Unsupported, Err: err, Message: "no Kubernetes cluster is configured: " + sandbar.Quote(err.Error(), maxServerText),
+		return nil, &sandbar.Error{Code: sandbar.Unsupported, Message: "no Kubernetes cluster is configured: " + sandbar.Quote(err.Error(), maxServerText),
 			Fix: "set the option " + optionKubeconfig + " of the driver kubernetes, or KUBECONFIG"}
 	}
 	a := &api{host: config.Host, namespace: o.namespace, scheme: runtime.NewScheme()}
@@ -64,7 +64,7 @@ func openAPI(o options) (*api, error) {
 // has one connection from New to Close.
 func (a *api) connect(config *rest.Config) error {
 	bad := func(err error) error {
-		return &sandbar.Error{Code: sandbar.Unsupported, Err: err, Message: "the configuration of the Kubernetes cluster cannot be used: " + sandbar.Quote(err.Error(), maxServerText),
+		return &sandbar.Error{Code: sandbar.Unsupported, Message: "the configuration of the Kubernetes cluster cannot be used: " + sandbar.Quote(err.Error(), maxServerText),
 			Fix: "check it with kubectl"}
 	}
 	secured, err := rest.TLSConfigFor(config)

@@ -27,28 +27,28 @@ func (a *api) failed(caller context.Context, what string, err error) error {
 	said := ": " + sandbar.Quote(err.Error(), maxServerText)
 	switch {
 	case apierrors.IsNotFound(err):
-		return &sandbar.Error{Code: sandbar.NotFound, Err: err, Message: what + ": " + at + said}
+		return &sandbar.Error{Code: sandbar.NotFound, Message: what + ": " + at + said}
 	case apierrors.IsAlreadyExists(err):
-		return &sandbar.Error{Code: sandbar.Exists, Err: err, Message: what + ": " + at + said}
+		return &sandbar.Error{Code: sandbar.Exists, Message: what + ": " + at + said}
 	case apierrors.IsConflict(err):
-		return &sandbar.Error{Code: sandbar.Conflict, Err: err, Message: what + ": " + at + said}
+		return &sandbar.Error{Code: sandbar.Conflict, Message: what + ": " + at + said}
 	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota"):
-		return &sandbar.Error{Code: sandbar.Exhausted, Err: err, Message: what + ": the quota of the namespace " + sandbar.Quote(a.namespace, 70) + " is used up" + said,
+		return &sandbar.Error{Code: sandbar.Exhausted, Message: what + ": the quota of the namespace " + sandbar.Quote(a.namespace, 70) + " is used up" + said,
 			Fix: "wait until other sandboxes end, or raise the ResourceQuota"}
 	case apierrors.IsForbidden(err):
-		return &sandbar.Error{Code: sandbar.Unsupported, Err: err, Message: what + ": " + at + " forbids it" + said,
+		return &sandbar.Error{Code: sandbar.Unsupported, Message: what + ": " + at + " forbids it" + said,
 			Fix: "give the daemon's account the missing right in the namespace " + a.namespace}
 	case apierrors.IsUnauthorized(err):
 		return &sandbar.Error{Code: sandbar.Unavailable, Err: err, Message: what + ": " + at + " does not accept the daemon's credentials",
 			Fix: "check the kubeconfig with kubectl; a token may have expired"}
 	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
-		return &sandbar.Error{Code: sandbar.Unsupported, Err: err, Message: what + ": " + at + " refuses it" + said}
+		return &sandbar.Error{Code: sandbar.Unsupported, Message: what + ": " + at + " refuses it" + said}
 	case apierrors.IsTooManyRequests(err):
 		return &sandbar.Error{Code: sandbar.Unavailable, Err: err, Message: what + ": " + at + " has too many requests", Fix: "try again"}
 	case errors.Is(err, context.DeadlineExceeded):
 		return &sandbar.Error{Code: sandbar.Unavailable, Err: err, Message: what + ": " + at + " does not answer", Fix: "check it with kubectl get --raw /readyz"}
 	}
-	return &sandbar.Error{Code: sandbar.Unavailable, Err: err, Message: what + ": " + at + " cannot be used" + said, Fix: "check it with kubectl get --raw /readyz"}
+	return &sandbar.Error{Code: sandbar.Unavailable, Message: what + ": " + at + " cannot be used" + said, Fix: "check it with kubectl get --raw /readyz"}
 }
 
 // podFailure returns why a pod cannot start, nil if it still can.
