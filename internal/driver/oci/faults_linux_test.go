@@ -1,7 +1,10 @@
 package oci
 
 import (
+	"bytes"
 	"context"
+	"io"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -60,15 +63,20 @@ func playRuntime(args []string) {
 			}
 		}
 	}
+	if slices.Contains(args, "--crash") {
+		os.Stderr.WriteString("runtime: epollwait on fd 4 failed with 22\nfatal error: runtime: netpoll failed\n\nruntime stack:\n")
+		os.Exit(2)
+	}
 	os.Stderr.WriteString("the moon is in the wrong quarter\n")
 	os.Exit(1)
 }
 
-// newDriver opens a driver with a runtime that fails in the way how.
-func newDriver(t *testing.T, how string) *Driver {
+// newDriver opens a driver with a runtime that fails in the way how, and that logs to a writer.
+func newDriver(t *testing.T, how string, logs io.Writer) *Driver {
 	t.Helper()
 	testenv.Need(t, testenv.UserNS, testenv.Runc)
-	d, err := New(driver.Host{Options: map[string]string{optionRuntime: "runc"}}, Name, agentBinary(t))
+	log := slog.New(slog.NewTextHandler(logs, nil))
+	d, err := New(driver.Host{Options: map[string]string{optionRuntime: "runc"}, Logger: log}, Name, agentBinary(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,14 +119,19 @@ func TestFailingRuntime(t *testing.T) {
 		{"--empty", time.Minute, sandbar.Internal, ""},
 		{"--leave", time.Minute, sandbar.Internal, ""},
 		{"--lie", time.Minute, sandbar.Gone, ""},
+		{"--crash", time.Minute, sandbar.Unavailable, "netpoll failed"},
 	} {
 		t.Run(c.how, func(t *testing.T) {
-			d := newDriver(t, c.how)
+			var logs bytes.Buffer
+			d := newDriver(t, c.how, &logs)
 			ctx, cancel := context.WithTimeout(t.Context(), c.within)
 			defer cancel()
 			_, err := d.Create(ctx, sandbar.NewID(), spec())
 			if sandbar.CodeOf(err) != c.code || !strings.Contains(err.Error(), c.says) {
 				t.Errorf("Create: %v, want %s with %q", err, c.code, c.says)
+			}
+			if n, want := strings.Count(logs.String(), "made again"), map[string]int{"--crash": maxTries - 1}[c.how]; n != want {
+				t.Errorf("the sandbox was made again %d times, want %d", n, want)
 			}
 			nothingLeft(t, d)
 		})
@@ -164,7 +177,7 @@ func TestRuntimeThatLiesOfItsVersion(t *testing.T) {
 
 // A runtime that is not a program is refused with that reason.
 func TestRuntimeIsNoProgram(t *testing.T) {
-	d := newDriver(t, "")
+	d := newDriver(t, "", io.Discard)
 	text, err := os.Open("faults_linux_test.go")
 	if err != nil {
 		t.Fatal(err)

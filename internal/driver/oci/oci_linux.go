@@ -203,16 +203,26 @@ func (d *Driver) Create(ctx context.Context, id sandbar.ID, s sandbar.Spec) (san
 	if err := d.refuse(s); err != nil {
 		return nil, err
 	}
-	r := &resources{Resources: sandboxes.Resources{ID: id}, d: d}
-	err = d.Build(ctx, &r.Resources, func() (err error) {
-		sandbox, err = r.build(ctx, s)
-		return err
-	})
-	if err != nil {
-		return nil, err
+	for tries := 1; ; tries++ {
+		r := &resources{Resources: sandboxes.Resources{ID: id}, d: d}
+		err = d.Build(ctx, &r.Resources, func() (err error) {
+			sandbox, err = r.build(ctx, s)
+			return err
+		})
+		if err == nil {
+			return sandbox, nil
+		}
+		if !errors.Is(err, errCrashed) || tries == maxTries || ctx.Err() != nil {
+			return nil, err
+		}
+		d.Log.Warn("the container runtime crashed; the sandbox is made again", "sandbox", id, "error", err)
 	}
-	return sandbox, nil
 }
+
+// maxTries is how often a sandbox is made if the runtime crashes. On busy machines runsc has closed
+// the descriptor of its own poller ("fatal error: runtime: netpoll failed"). No program has started
+// by then.
+const maxTries = 3
 
 // containerID returns the id of a container for the runtime: the daemon's id and the sandbox's id.
 func containerID(owner string, id sandbar.ID) string { return owner + "." + string(id) }
