@@ -49,15 +49,15 @@ func (a *agent) setUpMachine(s *wire.Setup, _ []int) (step string, err error) {
 	return "", nil
 }
 
-// mountOnItself makes a directory a mount, unless it is on another file system than its parent: a
-// mount can be neither removed nor renamed (EBUSY).
+// mountOnItself makes a directory a mount, unless it is one: a mount can be neither removed nor
+// renamed (EBUSY).
 func mountOnItself(dir string) error {
-	own, err := lstat(unix.AT_FDCWD, dir)
-	if err != nil {
+	var x unix.Statx_t
+	if err := unix.Statx(unix.AT_FDCWD, dir, unix.AT_SYMLINK_NOFOLLOW, unix.STATX_BASIC_STATS, &x); err != nil {
 		return err
 	}
-	if above, err := lstat(unix.AT_FDCWD, dir+"/.."); err != nil || own.Dev != above.Dev {
-		return err
+	if x.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0 {
+		return nil
 	}
 	return unix.Mount(dir, dir, "", unix.MS_BIND, "")
 }
