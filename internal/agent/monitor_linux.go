@@ -20,9 +20,9 @@ const monitorFirstFree = wire.MonitorFirstFD + wire.MaxMonitorFiles
 // runMonitor returns only after an error, which it has sent to the host. The host recognizes
 // success by the end of the connection.
 func runMonitor() {
-	// Reserve the numbers of the program's descriptors before the Go runtime opens its own.
+	// Reserve the numbers of the program's descriptors, so that the Go runtime does not get them.
 	var reserved []int
-	for fd := SocketFD + 1; fd < monitorFirstFree; fd++ {
+	for fd := wire.MonitorFirstFD; fd < monitorFirstFree; fd++ {
 		if n, err := unix.FcntlInt(SocketFD, unix.F_DUPFD_CLOEXEC, fd); err == nil {
 			reserved = append(reserved, n)
 		}
@@ -114,7 +114,7 @@ func monitorDescriptors(fds []int) (step string, err error) {
 			return "arrange descriptors", err
 		}
 	}
-	for _, r := range [][2]uint{{SocketFD, SocketFD}, {wire.MonitorFirstFD + uint(len(fds)-2), ^uint(0)}} {
+	for _, r := range [][2]uint{{SocketFD, wire.MonitorFirstFD - 1}, {wire.MonitorFirstFD + uint(len(fds)-2), ^uint(0)}} {
 		if err := unix.CloseRange(r[0], r[1], unix.CLOSE_RANGE_CLOEXEC); err != nil {
 			return "arrange descriptors", err
 		}
