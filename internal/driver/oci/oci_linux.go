@@ -219,8 +219,9 @@ func (d *Driver) Create(ctx context.Context, id sandbar.ID, s sandbar.Spec) (san
 	}
 }
 
-// maxTries is how often a sandbox is made if the runtime crashes. On busy machines runsc has closed
-// the descriptor of its own poller ("fatal error: runtime: netpoll failed"). No program has started
+// maxTries is how often a sandbox is made if the runtime, or the stage before it, crashes. Where
+// this command is its own agent, the stage puts a descriptor in the place of the poller of Go's
+// runtime, which then can end it ("fatal error: runtime: netpoll failed"). No program has started
 // by then.
 const maxTries = 3
 
