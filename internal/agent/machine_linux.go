@@ -49,19 +49,6 @@ func (a *agent) setUpMachine(s *wire.Setup, _ []int) (step string, err error) {
 	return "", nil
 }
 
-// mountOnItself makes a directory a mount, unless it is one: a mount can be neither removed nor
-// renamed (EBUSY).
-func mountOnItself(dir string) error {
-	var x unix.Statx_t
-	if err := unix.Statx(unix.AT_FDCWD, dir, unix.AT_SYMLINK_NOFOLLOW, unix.STATX_BASIC_STATS, &x); err != nil {
-		return err
-	}
-	if x.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0 {
-		return nil
-	}
-	return unix.Mount(dir, dir, "", unix.MS_BIND, "")
-}
-
 // changeMachine applies the Setup of a restored machine: the environment, the network and the
 // limits of its sandbox.
 func (a *agent) changeMachine(s *wire.Setup, _ []int) (step string, err error) {

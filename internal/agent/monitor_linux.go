@@ -20,13 +20,6 @@ const monitorFirstFree = wire.MonitorFirstFD + wire.MaxMonitorFiles
 // runMonitor returns only after an error, which it has sent to the host. The host recognizes
 // success by the end of the connection.
 func runMonitor() {
-	// Reserve the numbers of the program's descriptors, so that the Go runtime does not get them.
-	var reserved []int
-	for fd := wire.MonitorFirstFD; fd < monitorFirstFree; fd++ {
-		if n, err := unix.FcntlInt(SocketFD, unix.F_DUPFD_CLOEXEC, fd); err == nil {
-			reserved = append(reserved, n)
-		}
-	}
 	l := conn{in: SocketFD, out: SocketFD, passesFDs: true}
 	f, err := l.read()
 	if err != nil {
@@ -45,18 +38,17 @@ func runMonitor() {
 		fds = append(fds, more.FDs...)
 	}
 	if err == nil {
-		step, err = becomeMonitor(&m, fds, reserved)
+		step, err = becomeMonitor(&m, fds)
 	}
 	r := wire.Reply{Failure: wire.FailSetup, Errno: errno(err), Text: step}
 	_ = l.write(wire.Frame{Type: wire.TypeReply, ID: f.ID, Payload: r.Append(nil)})
 }
 
 // becomeMonitor builds the sandbox and executes the program.
-func becomeMonitor(m *wire.Monitor, fds, reserved []int) (step string, err error) {
+func becomeMonitor(m *wire.Monitor, fds []int) (step string, err error) {
 	if step, err := monitorSandbox(m); err != nil {
 		return step, err
 	}
-	closeAll(reserved)
 	if step, err := monitorDescriptors(fds); err != nil {
 		return step, err
 	}
@@ -114,7 +106,7 @@ func monitorDescriptors(fds []int) (step string, err error) {
 			return "arrange descriptors", err
 		}
 	}
-	for _, r := range [][2]uint{{SocketFD, wire.MonitorFirstFD - 1}, {wire.MonitorFirstFD + uint(len(fds)-2), ^uint(0)}} {
+	for _, r := range [][2]uint{{SocketFD, SocketFD}, {wire.MonitorFirstFD + uint(len(fds)-2), ^uint(0)}} {
 		if err := unix.CloseRange(r[0], r[1], unix.CLOSE_RANGE_CLOEXEC); err != nil {
 			return "arrange descriptors", err
 		}

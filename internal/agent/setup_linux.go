@@ -589,3 +589,16 @@ func touch(path string) error {
 	}
 	return err
 }
+
+// mountOnItself makes a directory a mount, unless it is one: a mount can be neither removed nor
+// renamed (EBUSY).
+func mountOnItself(dir string) error {
+	var x unix.Statx_t
+	if err := unix.Statx(unix.AT_FDCWD, dir, unix.AT_SYMLINK_NOFOLLOW, unix.STATX_BASIC_STATS, &x); err != nil {
+		return err
+	}
+	if x.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0 {
+		return nil
+	}
+	return unix.Mount(dir, dir, "", unix.MS_BIND, "")
+}

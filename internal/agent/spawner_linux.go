@@ -3,6 +3,7 @@ package agent
 import (
 	"os"
 	"runtime"
+	"slices"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -208,11 +209,26 @@ func (s *spawner) fork(r *wire.Spawn, attr *syscall.SysProcAttr, socket int) (sp
 	s.oom.set(s.oom.raised)
 	defer s.oom.restore()
 	null := uintptr(s.null)
+	files := append([]uintptr{null, null, null, uintptr(socket)}, slices.Repeat([]uintptr{null}, fixedFDs(r.Mode))...)
 	pid, err := syscall.ForkExec("/proc/self/exe", []string{Name, r.Mode, s.daemonID}, &syscall.ProcAttr{
-		Dir: "/", Env: os.Environ(), Files: []uintptr{null, null, null, uintptr(socket)}, Sys: attr,
+		Dir: "/", Env: os.Environ(), Files: files, Sys: attr,
 	})
 	agent.pid = pid
 	return agent, err
+}
+
+// fixedFDs returns the number of descriptors after SocketFD that a process of a mode replaces by
+// dup3(2) before it executes a program. They are in use from the process's first instruction on:
+// otherwise the Go runtime could get one of them for its epoll instance, at any time, and would end
+// the process when it finds another file there.
+func fixedFDs(mode string) int {
+	switch mode {
+	case ModeStage:
+		return stageFirstFree - SocketFD - 1
+	case ModeMonitor:
+		return monitorFirstFree - SocketFD - 1
+	}
+	return 0
 }
 
 func idMapping(m wire.IDMap) []syscall.SysProcIDMap {

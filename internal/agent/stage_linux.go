@@ -23,11 +23,6 @@ const stageFirstFree = wire.StageAgentFD + 1
 
 // runStage returns only after an error, which it has sent to the host.
 func runStage() {
-	// Reserve StageAgentFD before the Go runtime opens its epoll descriptor, which would otherwise
-	// get that number.
-	if fd, err := unix.FcntlInt(SocketFD, unix.F_DUPFD_CLOEXEC, wire.StageAgentFD); err == nil && fd != wire.StageAgentFD {
-		unix.Close(fd)
-	}
 	l := conn{in: SocketFD, out: SocketFD, passesFDs: true}
 	f, err := l.read()
 	if err != nil {

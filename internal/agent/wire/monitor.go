@@ -19,10 +19,9 @@ type Monitor struct {
 	Files     uint8
 }
 
-// MonitorFirstFD is the first descriptor that the program inherits besides the standard streams. It
-// is above those that the Go runtime has opened before: the initialization of a package may read a
-// file, for which the runtime makes a poller.
-const MonitorFirstFD = 24
+// MonitorFirstFD is the first descriptor that the program inherits besides the standard streams.
+// The one below it is the connection, which ends when the program starts.
+const MonitorFirstFD = 4
 
 // MaxMonitorFiles bounds Monitor.Files.
 const MaxMonitorFiles = 16

@@ -203,27 +203,16 @@ func (d *Driver) Create(ctx context.Context, id sandbar.ID, s sandbar.Spec) (san
 	if err := d.refuse(s); err != nil {
 		return nil, err
 	}
-	for tries := 1; ; tries++ {
-		r := &resources{Resources: sandboxes.Resources{ID: id}, d: d}
-		err = d.Build(ctx, &r.Resources, func() (err error) {
-			sandbox, err = r.build(ctx, s)
-			return err
-		})
-		if err == nil {
-			return sandbox, nil
-		}
-		if !errors.Is(err, errCrashed) || tries == maxTries || ctx.Err() != nil {
-			return nil, err
-		}
-		d.Log.Warn("the container runtime crashed; the sandbox is made again", "sandbox", id, "error", err)
+	r := &resources{Resources: sandboxes.Resources{ID: id}, d: d}
+	err = d.Build(ctx, &r.Resources, func() (err error) {
+		sandbox, err = r.build(ctx, s)
+		return err
+	})
+	if err != nil {
+		return nil, err
 	}
+	return sandbox, nil
 }
-
-// maxTries is how often a sandbox is made if the runtime, or the stage before it, crashes. Where
-// this command is its own agent, the stage puts a descriptor in the place of the poller of Go's
-// runtime, which then can end it ("fatal error: runtime: netpoll failed"). No program has started
-// by then.
-const maxTries = 3
 
 // containerID returns the id of a container for the runtime: the daemon's id and the sandbox's id.
 func containerID(owner string, id sandbar.ID) string { return owner + "." + string(id) }

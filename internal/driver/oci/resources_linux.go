@@ -2,7 +2,6 @@ package oci
 
 import (
 	"context"
-	"errors"
 	"net"
 	"os"
 	"strings"
@@ -131,26 +130,12 @@ func (r *resources) limit(l sandbar.Limits) error {
 	return nil
 }
 
-// errCrashed is in the error of a creation in which the runtime crashed.
-var errCrashed = errors.New("the container runtime crashed")
-
-// crashed reports whether a text is that of a Go program, as all runtimes but crun are, which its
-// own runtime has ended.
-func crashed(text string) bool {
-	return strings.HasPrefix(text, "fatal error: ") || strings.Contains(text, "\nfatal error: ")
-}
-
 // explain adds the runtime's error message to an error.
 func (r *resources) explain(ctx context.Context, err error) error {
 	if ctx.Err() != nil || sandbar.CodeOf(err) != sandbar.Internal || r.output == nil {
 		return err
 	}
-	text := r.output.wait(ctx)
-	if crashed(text) {
-		return &sandbar.Error{Code: sandbar.Unavailable, Err: errors.Join(errCrashed, err),
-			Message: string(r.d.runtime.kind) + " crashed: " + sandbar.Quote(text, 500), Fix: "try again"}
-	}
-	if text != "" {
+	if text := r.output.wait(ctx); text != "" {
 		return &sandbar.Error{Code: sandbar.Unsupported, Err: err,
 			Message: string(r.d.runtime.kind) + " could not create the container: " + sandbar.Quote(text, 500),
 			Fix:     "run `sandbar doctor`; another runtime, or another driver, may work here"}

@@ -104,8 +104,8 @@ type Program struct {
 	Stderr *os.File
 }
 
-// FirstFile is the number of Program.Files[0] in the process, that of package wire.
-const FirstFile = 24
+// FirstFile is the number of Program.Files[0] in the process.
+const FirstFile = 4
 
 // Launcher starts one process, confined. It returns when the program has been executed.
 type Launcher interface {
