@@ -61,6 +61,20 @@ func newSandbox(t *testing.T, d *Driver, s sandbar.Spec) driver.Sandbox {
 	return b
 }
 
+// wantLost waits until a sandbox is dead, whose program must be lost.
+func wantLost(t *testing.T, b driver.Sandbox, p driver.Process) {
+	t.Helper()
+	w, _ := driver.As[driver.Watcher](b)
+	select {
+	case <-w.Dead():
+	case <-time.After(time.Minute):
+		t.Fatal("the sandbox is not dead")
+	}
+	if r, err := p.Wait(); err != nil || r.Outcome != sandbar.Lost {
+		t.Errorf("the program: %+v, %v", r, err)
+	}
+}
+
 // The agent can be copied by an init container.
 func TestCopied(t *testing.T) {
 	d := newDriver(t, with(need(t), optionAgentBy, byCopy))
@@ -155,15 +169,7 @@ func TestDeleted(t *testing.T) {
 	if _, err := c.Kubectl(t.Context(), "delete", "pods", "-l", d.gateway.selector(), "--wait=false"); err != nil {
 		t.Fatal(err)
 	}
-	w, _ := driver.As[driver.Watcher](b)
-	select {
-	case <-w.Dead():
-	case <-time.After(time.Minute):
-		t.Fatal("the sandbox is not dead")
-	}
-	if r, err := p.Wait(); err != nil || r.Outcome != sandbar.Lost {
-		t.Errorf("the program: %+v, %v", r, err)
-	}
+	wantLost(t, b, p)
 	if _, err := b.Start(t.Context(), sandbar.Cmd{Args: []string{"true"}}, driver.Stdio{}); sandbar.CodeOf(err) != sandbar.Gone {
 		t.Errorf("another program: %v", err)
 	}
@@ -258,15 +264,7 @@ func TestLeaseDeleted(t *testing.T) {
 		t.Fatal(err)
 	}
 	d.gateway.round(t.Context())
-	w, _ := driver.As[driver.Watcher](b)
-	select {
-	case <-w.Dead():
-	case <-time.After(time.Minute):
-		t.Fatal("the sandbox of the deleted Lease lives")
-	}
-	if r, err := p.Wait(); err != nil || r.Outcome != sandbar.Lost {
-		t.Errorf("the program: %+v, %v", r, err)
-	}
+	wantLost(t, b, p)
 	if r, _ := run(t, newSandbox(t, d, spec()), "exit 5"); r.ExitCode != 5 {
 		t.Errorf("a program after the loss: %+v", r)
 	}

@@ -66,9 +66,9 @@ type Options struct {
 	Hosts []HostHandler
 	// Overlay handles the requests that it recognizes, instead of Routes. Default: there is none.
 	Overlay Overlay
-	// Peers serves requests for what other daemons have, before all checks; false: this daemon serves
-	// the request. Default: there are no other daemons.
-	Peers func(w http.ResponseWriter, r *http.Request) bool
+	// Peers returns the handler of a request for what another daemon has; nil: this daemon serves the
+	// request. It is called before all checks. Default: there are no other daemons.
+	Peers func(*http.Request) http.Handler
 	// Logger takes structured logs. Default: discards.
 	Logger *slog.Logger
 }
@@ -422,13 +422,16 @@ func (who identity) withRequest(w http.ResponseWriter, r *http.Request) (_ *http
 }
 
 // servePeers serves a request for what another daemon has, and reports whether it is one.
-func (s *Server) servePeers(w http.ResponseWriter, r *http.Request) (served bool) {
-	if s.options.Peers != nil {
-		withoutDeadlines(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			served = s.options.Peers(w, r)
-		})).ServeHTTP(w, r)
+func (s *Server) servePeers(w http.ResponseWriter, r *http.Request) bool {
+	if s.options.Peers == nil {
+		return false
 	}
-	return served
+	h := s.options.Peers(r)
+	if h == nil {
+		return false
+	}
+	withoutDeadlines(h).ServeHTTP(w, r)
+	return true
 }
 
 // serveHost serves a request to a host of Options.Hosts, and reports whether it is one.

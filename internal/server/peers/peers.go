@@ -21,6 +21,7 @@ import (
 	"net/url"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -94,7 +95,7 @@ func New(o Options) (*Peers, error) {
 			TLSHandshakeTimeout: askBound, DialContext: (&net.Dialer{Timeout: askBound}).DialContext}}
 	for _, address := range o.Addresses {
 		text, named := strings.CutPrefix(address, "dns+")
-		u, err := Parse(text)
+		u, err := parse(text)
 		if err != nil {
 			return nil, err
 		}
@@ -110,7 +111,7 @@ func New(o Options) (*Peers, error) {
 		p.transport.TLSClientConfig = &tls.Config{ServerName: u.Hostname()} // the URLs have addresses
 	}
 	if len(p.fixed) > maxPeers {
-		return nil, &sandbar.Error{Code: sandbar.Invalid, Field: "peers.addresses", Message: "there are more than 64 other daemons"}
+		return nil, &sandbar.Error{Code: sandbar.Invalid, Field: "peers.addresses", Message: "there are more than " + strconv.Itoa(maxPeers) + " other daemons", Fix: "give fewer addresses"}
 	}
 	if o.CA == "" {
 		return p, nil
@@ -128,8 +129,8 @@ func New(o Options) (*Peers, error) {
 	return p, nil
 }
 
-// Parse parses the address of a daemon, without "dns+". Invalid: it is not one.
-func Parse(address string) (*url.URL, error) {
+// parse parses the address of a daemon, without "dns+". Invalid: it is not one.
+func parse(address string) (*url.URL, error) {
 	u, err := url.Parse(address)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.User != nil {
 		return nil, &sandbar.Error{Code: sandbar.Invalid, Field: "peers.addresses", Message: sandbar.Quote(address, 100) + " is not the URL of a daemon",
@@ -148,39 +149,43 @@ func (p *Peers) SetToken(token string) {
 // Close closes idle connections.
 func (p *Peers) Close() { p.transport.CloseIdleConnections() }
 
-// Handler returns a function that forwards a request for a sandbox that another daemon has. The
-// function returns false for a request that this daemon serves: for its own sandboxes, for none,
-// and for one that nobody has. sandbox returns the id or name of a request's sandbox, "" for none,
-// and whether this daemon has it. Handler returns nil if there are no other daemons.
-func (p *Peers) Handler(sandbox func(*http.Request) (key string, here bool)) func(http.ResponseWriter, *http.Request) bool {
+// Handler returns a function that returns the handler of a request for a sandbox that another
+// daemon has: it forwards the request. For a request that this daemon serves the function returns
+// nil: for its own sandboxes, for none, and for one that nobody has. sandbox returns the id or name
+// of a request's sandbox, "" for none, and whether this daemon has it. Handler returns nil if there
+// are no other daemons.
+func (p *Peers) Handler(sandbox func(*http.Request) (key string, here bool)) func(*http.Request) http.Handler {
 	if len(p.o.Addresses) == 0 {
 		return nil
 	}
-	return func(w http.ResponseWriter, r *http.Request) bool {
+	return func(r *http.Request) http.Handler {
 		if r.Header.Get(Header) != "" {
-			return false
+			return nil
 		}
 		key, here := sandbox(r)
-		// "." and ".." would be parts of a path
-		return key != "" && key != "." && key != ".." && !here && p.forward(w, r, key)
+		if key == "" || key == "." || key == ".." || here { // dots would be parts of a path
+			return nil
+		}
+		owner, err := p.owner(r.Context(), key)
+		switch {
+		case err != nil:
+			return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				p.o.Fail(w, http.StatusServiceUnavailable, sandbar.AsError(err))
+			})
+		case owner == nil:
+			return nil
+		}
+		return p.proxy(owner, key)
 	}
 }
 
-// forward forwards a request to the daemon that has a sandbox, and reports whether there is one.
-func (p *Peers) forward(w http.ResponseWriter, r *http.Request, key string) bool {
-	owner, err := p.owner(r.Context(), key)
-	if err != nil {
-		p.o.Fail(w, http.StatusServiceUnavailable, sandbar.AsError(err))
-		return true
-	}
-	if owner == nil {
-		return false
-	}
-	(&httputil.ReverseProxy{
+// proxy forwards requests for a sandbox to the daemon that has it.
+func (p *Peers) proxy(owner *url.URL, key string) http.Handler {
+	return &httputil.ReverseProxy{
 		Rewrite: func(x *httputil.ProxyRequest) {
 			x.SetURL(owner)
-			x.Out.Host = r.Host // names of previews
-			x.Out.Header["X-Forwarded-For"] = r.Header["X-Forwarded-For"]
+			x.Out.Host = x.In.Host // names of previews
+			x.Out.Header["X-Forwarded-For"] = x.In.Header["X-Forwarded-For"]
 			x.SetXForwarded()
 			x.Out.Header.Set(Header, "1")
 		},
@@ -201,8 +206,7 @@ func (p *Peers) forward(w http.ResponseWriter, r *http.Request, key string) bool
 			p.o.Logger.Warn("a request could not be forwarded", "daemon", owner.String(), "error", err)
 			p.o.Fail(w, http.StatusBadGateway, &sandbar.Error{Code: sandbar.Unavailable, Err: err, Message: "the daemon at " + owner.Host + " had this sandbox and does not answer now", Fix: "try again"})
 		},
-	}).ServeHTTP(w, r)
-	return true
+	}
 }
 
 // owner returns the daemon that has a sandbox, nil for none. Unavailable: none of those that answer
