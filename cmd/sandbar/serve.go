@@ -188,7 +188,7 @@ func (a *app) serve(cfg *config.Config, untilEOF bool, load func() (*config.Conf
 	}
 	e, err := a.newEngine(cfg, d, log, func(c *engine.Config) {
 		c.PausedDir, c.MaxPaused, c.MaxPausedBytes, c.PausedShare = pausedDir, int(cfg.Paused.Max), cfg.Paused.MaxBytes, int(cfg.Paused.ClientShare)
-		c.Observe, c.Audit, c.Clients, c.Tenants = metrics.Observe, auditor, clientLimits(cfg), tenantLimits(cfg)
+		c.Observe, c.ObserveRefusal, c.Audit, c.Clients, c.Tenants = metrics.Observe, metrics.ObserveRefusal, auditor, clientLimits(cfg), tenantLimits(cfg)
 		c.CheckLanguages = true
 		c.Templates, c.ReadyMemory = templates(cfg, c.Languages, caps, iiiDriver.Caps()), cfg.TemplatesMemory
 		if cfg.III.Listen != "" && cfg.III.Sandboxes {
@@ -198,7 +198,7 @@ func (a *app) serve(cfg *config.Config, untilEOF bool, load func() (*config.Conf
 	if err != nil {
 		return err
 	}
-	metrics.Watch(e.Stats, e.Templates)
+	metrics.Watch(httpd.Sources{Load: e.Stats, Templates: e.Templates, Clients: e.ClientStats, Drivers: e.DriverStats})
 	others, err := newPeers(cfg, token, log)
 	if err != nil {
 		return errors.Join(err, e.Shutdown(context.Background()))
