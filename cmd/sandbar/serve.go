@@ -182,6 +182,11 @@ func (a *app) serve(cfg *config.Config, untilEOF bool, load func() (*config.Conf
 		return errors.Join(err, d.Close())
 	}
 	defer closeAudit()
+	tracer, closeTracer, err := newTracer(cfg, log)
+	if err != nil {
+		return errors.Join(err, d.Close())
+	}
+	defer closeTracer()
 	tenants := openTenants(cfg, log)
 	if tenants != nil {
 		defer tenants.Close()
@@ -189,7 +194,7 @@ func (a *app) serve(cfg *config.Config, untilEOF bool, load func() (*config.Conf
 	e, err := a.newEngine(cfg, d, log, func(c *engine.Config) {
 		c.PausedDir, c.MaxPaused, c.MaxPausedBytes, c.PausedShare = pausedDir, int(cfg.Paused.Max), cfg.Paused.MaxBytes, int(cfg.Paused.ClientShare)
 		c.Observe, c.ObserveRefusal, c.Audit, c.Clients, c.Tenants = metrics.Observe, metrics.ObserveRefusal, auditor, clientLimits(cfg), tenantLimits(cfg)
-		c.CheckLanguages = true
+		c.Tracer, c.CheckLanguages = tracer, true
 		c.Templates, c.ReadyMemory = templates(cfg, c.Languages, caps, iiiDriver.Caps()), cfg.TemplatesMemory
 		if cfg.III.Listen != "" && cfg.III.Sandboxes {
 			raiseIIILimits(cfg, c)
@@ -220,7 +225,7 @@ func (a *app) serve(cfg *config.Config, untilEOF bool, load func() (*config.Conf
 		Listen: cfg.Listen, Tokens: tenantTokens(tenants), Token: token.Value, TokenChosen: token.Explicit, Clients: clients, MaxConnections: int(cfg.MaxConnections),
 		Certificate: cfg.TLS.Cert, Key: cfg.TLS.Key,
 		AllowedHosts: cfg.AllowedHosts, AllowedOrigins: cfg.AllowedOrigins, MetricsOpen: cfg.MetricsOpen,
-		Version: thisBuild().Version, Load: e.Stats, Metrics: metrics,
+		Version: thisBuild().Version, Load: e.Stats, Metrics: metrics, Tracer: tracer,
 		Routes: map[string]http.Handler{"GET /ws": ws,
 			"/sandboxes": api, "/sandboxes/": api, "/koyeb-sandbox/": api, "/r/": api, "/v1/": api, "/openapi.json": api, mcp.Path: tools},
 		Hosts: hosts, Overlay: overlay, Peers: others.Handler(sandboxOf(api, foreign)),

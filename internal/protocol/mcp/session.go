@@ -58,7 +58,9 @@ func (x *session) enter(ctx context.Context) (_ context.Context, leave func(), e
 	}
 	x.calls++
 	x.calling.Add(1)
-	ctx, cancel := context.WithCancel(engine.WithClient(ctx, x.client))
+	client, now := x.client, engine.Client(ctx)
+	client.Request, client.Trace = now.Request, now.Trace // those of this call
+	ctx, cancel := context.WithCancel(engine.WithClient(ctx, client))
 	stop := context.AfterFunc(x.ctx, cancel)
 	return ctx, func() {
 		stop()

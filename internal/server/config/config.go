@@ -73,6 +73,7 @@ type Config struct {
 	Executor Executor
 	Log      Log
 	Audit    Audit
+	Traces   Traces
 
 	URL string // "" if not set; see DaemonURL
 
@@ -132,6 +133,13 @@ type Audit struct {
 	File    string // "" for none
 	MaxSize int64  // bytes
 	Keep    int64
+}
+
+// Traces is the settings of traces of requests.
+type Traces struct {
+	Endpoint    string // the URL of the collector; "" for none
+	Ratio       float64
+	HeadersFile string
 }
 
 // PausedSandboxes is where paused sandboxes are kept, and how many.
