@@ -30,7 +30,6 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/protocol/executor"
 	"github.com/sandbar-dev/sandbar/internal/protocol/fathom"
 	"github.com/sandbar-dev/sandbar/internal/protocol/mcp"
-	"github.com/sandbar-dev/sandbar/internal/server/audit"
 	"github.com/sandbar-dev/sandbar/internal/server/config"
 	"github.com/sandbar-dev/sandbar/internal/server/httpd"
 	"github.com/sandbar-dev/sandbar/internal/server/peers"
@@ -296,22 +295,6 @@ func openPausedDir(cfg *config.Config, ds platform.Drivers, log *slog.Logger) (d
 	}
 	log.Warn("sandboxes cannot be paused", "error", err)
 	return "", func() {}, nil
-}
-
-// openAudit opens the audit log. It is nil if none is set.
-func openAudit(cfg *config.Config, log *slog.Logger) (engine.Auditor, func(), error) {
-	if cfg.Audit.File == "" {
-		return nil, func() {}, nil
-	}
-	l, err := audit.Open(audit.Options{Path: cfg.Audit.File, MaxBytes: cfg.Audit.MaxSize, Keep: int(cfg.Audit.Keep), Logger: log})
-	if err != nil {
-		return nil, nil, err
-	}
-	return l, func() {
-		if err := l.Close(); err != nil {
-			log.Error("the audit log is not complete", "error", err)
-		}
-	}, nil
 }
 
 // openTenants opens the tokens of tenants; nil if there is no state directory.

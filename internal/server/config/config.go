@@ -132,6 +132,7 @@ type Peers struct {
 type Audit struct {
 	File    string // "" for none
 	MaxSize int64  // bytes
+	Syslog  string // the URL of a syslog server; "" for none
 	Keep    int64
 }
 
