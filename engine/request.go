@@ -2,22 +2,14 @@ package engine
 
 import (
 	"context"
-	"crypto/rand"
 	"log/slog"
+	"math/rand/v2"
 	"strconv"
-	"strings"
-	"sync/atomic"
 )
 
-// requests numbers the requests of this process; requestPrefix tells them from those of others.
-var (
-	requests      atomic.Uint64
-	requestPrefix = "req_" + strings.ToLower(rand.Text()[:8]) + "_"
-)
-
-// NewRequest returns an id for a request of a client, such as "req_k3v7zq2a_1f", for Client.Request.
-// It is unique among daemons, and no secret.
-func NewRequest() string { return requestPrefix + strconv.FormatUint(requests.Add(1), 36) }
+// NewRequest returns an id for a request of a client, such as "req_3w5e11264sgsf", for
+// Client.Request. It is random, so that it tells nothing about other requests, and no secret.
+func NewRequest() string { return "req_" + strconv.FormatUint(rand.Uint64(), 36) }
 
 // LogHandler returns a handler that adds the caller in the context of a record, see WithClient, to
 // it: the client, its tenant and the request. A record without a caller in its context stays as it

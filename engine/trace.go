@@ -8,7 +8,8 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// Tracer records traces of requests. Its methods may be called concurrently and must return quickly.
+// Tracer records traces of requests. Its methods may be called concurrently and must return
+// quickly.
 type Tracer interface {
 	// Begin begins the span of a request of c, until end is called. parent is the W3C traceparent that
 	// the client has sent, "" for none; it need not be valid. Begin returns c with its Trace, if the

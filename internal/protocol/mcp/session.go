@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"log/slog"
 	"slices"
 	"sync"
 	"time"
@@ -102,7 +103,7 @@ func (x *session) end() {
 	for _, id := range ids {
 		removing.Go(func() {
 			if err := x.remove(context.Background(), id); err != nil {
-				x.server.options.Logger.Error("a sandbox of an ended session cannot be removed", "sandbox", id, "error", err)
+				x.server.options.Logger.Error("a sandbox of an ended session cannot be removed", slog.Any("", x.client), "sandbox", id, "error", err)
 			}
 		})
 	}

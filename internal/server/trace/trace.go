@@ -78,8 +78,8 @@ type request struct {
 	parent     spanID // zero for none
 	begin, end time.Time
 
-	// Guarded by Tracer.mu. worked says that the engine has recorded a call of the request; outcome and
-	// failed are those of the last one.
+	// Guarded by Tracer.mu. worked says that the engine has recorded a call of the request;
+	// outcome and failed are those of the last one.
 	worked  bool
 	outcome string
 	failed  bool

@@ -139,8 +139,8 @@ func TestSpans(t *testing.T) {
 	}
 }
 
-// The flag of a valid traceparent decides, otherwise the ratio. What a client sends as a traceparent
-// never fails a request.
+// The flag of a valid traceparent decides, otherwise the ratio. What a client sends as a
+// traceparent never fails a request.
 func TestSampling(t *testing.T) {
 	never := newTracer(t, Options{Endpoint: "http://127.0.0.1:1", Ratio: 0})
 	always := newTracer(t, Options{Endpoint: "http://127.0.0.1:1", Ratio: 1})

@@ -123,8 +123,9 @@ func (c *collector) check(t *testing.T, id, call string, want map[string]string)
 	return root
 }
 
-// A collector receives one trace of one execution, whose spans nest and add up, from each front end,
-// below the span that the client names. No span has code, arguments, environment, output or paths.
+// A collector receives one trace of one execution, whose spans nest and add up, from each front
+// end, below the span that the client names. No span has code, arguments, environment, output or
+// paths.
 func TestTraces(t *testing.T) {
 	testenv.Need(t, testenv.Linux)
 	for _, driver := range []string{"native", "local"} {
