@@ -1,14 +1,18 @@
 package audit
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
+	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -82,13 +86,18 @@ func TestSyslogTCP(t *testing.T) {
 	l.Record(action(1))
 	l.Record(action(2))
 	l.Close()
+	from := bufio.NewReader(conn)
 	for i := 1; i <= 2; i++ {
-		var n int
-		if _, err := fmt.Fscanf(conn, "%d ", &n); err != nil {
+		size, err := from.ReadString(' ')
+		if err != nil {
+			t.Fatal(err)
+		}
+		n, err := strconv.Atoi(strings.TrimSuffix(size, " "))
+		if err != nil {
 			t.Fatal(err)
 		}
 		message := make([]byte, n)
-		if _, err := conn.Read(message); err != nil {
+		if _, err := io.ReadFull(from, message); err != nil {
 			t.Fatal(err)
 		}
 		if r := recordOf(t, message); r.Sandbox != sandbar.ID(fmt.Sprint("sb_", i)) {
@@ -119,6 +128,9 @@ func TestSyslogGone(t *testing.T) {
 	l.Record(action(1))
 	if n := strings.Count(said.String(), "\n"); n != 1 {
 		t.Errorf("%d lines:\n%s", n, said.String())
+	}
+	if err := os.Remove(socket); err != nil {
+		t.Fatal(err)
 	}
 	if server, err = net.ListenPacket("unixgram", socket); err != nil {
 		t.Fatal(err)
