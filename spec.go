@@ -1,6 +1,7 @@
 package sandbar
 
 import (
+	"log/slog"
 	"net/netip"
 	"strconv"
 	"strings"
@@ -68,6 +69,24 @@ type Client struct {
 	Flow string
 	// Address is the network address of the caller's connection; "" if it is unknown.
 	Address string
+	// Request identifies the caller's request in logs and traces; "" for none.
+	Request string `json:"-"`
+	// Trace is the W3C traceparent of the request's span; "" if no trace of the request is recorded.
+	Trace string `json:"-"`
+}
+
+// LogValue implements slog.LogValuer: the client, its tenant unless that is the default one, and
+// the request.
+func (c Client) LogValue() slog.Value {
+	attrs := make([]slog.Attr, 0, 3)
+	attrs = append(attrs, slog.String("client", c.Name))
+	if c.Tenant != "" {
+		attrs = append(attrs, slog.String("tenant", c.Tenant))
+	}
+	if c.Request != "" {
+		attrs = append(attrs, slog.String("request", c.Request))
+	}
+	return slog.GroupValue(attrs...)
 }
 
 // DefaultTenant is the name of the default tenant for people: in files, settings and commands. In a

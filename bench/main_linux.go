@@ -47,6 +47,7 @@ func benchmarks() []benchmark {
 		{"warm-elixir", "the same, Elixir: p50 at most 10 ms", warmed("elixir", 30, within{p50: 10 * time.Millisecond})},
 		{"warm-python-size", "a ready Python holds at most 3 MiB (PSS), its agent included", readyPythonSize},
 		{"warm-python-imports", "importing numpy and pandas, imported ahead, adds at most 5 ms", warmImports},
+		{"traces", "traces of all executions, a shell over Fathom and /run: p50 less than 1.03 × without", traceCost},
 		{"sustained-python", "eight connections that never rest: at least 400 Python programs a second", sustained("python", 400)},
 		{"sustained-shell", "the same, shell: at least 800 a second", sustained("shell", 800)},
 		{"burst-python", "100 Python programs at once: all results within 400 ms", burstOfPython},

@@ -21,10 +21,13 @@ import (
 func (c *Context) Run(ctx context.Context, cell Cell, sink CellSink) (r CellResult, err error) {
 	s := c.s
 	began := false
+	course := s.trace(ctx, DidRunCell)
+	course.about(s.spec.Driver, c.spec.Language)
 	defer func() {
 		c := callOf(ctx, DidRunCell, s.id, r.Outcome.String(), err)
 		c.began = began
 		s.e.called(c)
+		course.end(s.id, r.Outcome.String(), err)
 	}()
 	if err := s.permit(ctx, DidRunCell); err != nil {
 		return CellResult{}, err
@@ -48,10 +51,12 @@ func (c *Context) Run(ctx context.Context, cell Cell, sink CellSink) (r CellResu
 		return CellResult{}, err
 	}
 	defer leave()
+	course.step(StepAdmission)
 	if err := c.vet(ctx, cell.Code); err != nil {
 		return CellResult{}, err
 	}
 	k, err := c.interpreter(ctx)
+	course.step(StepStart)
 	if err != nil {
 		return CellResult{}, err
 	}
@@ -59,10 +64,11 @@ func (c *Context) Run(ctx context.Context, cell Cell, sink CellSink) (r CellResu
 	began = true
 	s.happened(Event{Type: EventCellStarted, Client: Client(ctx).Name, Context: c.id})
 	r, err = c.runCell(ctx, k, cell, sink)
+	course.step(StepRun)
 	v := Event{Type: EventCellEnded, Context: c.id}.ended(sandbar.Result{Outcome: r.Outcome}, err)
 	v.ExitCode, v.Failed = -1, r.Failed // a cell has no exit code
 	s.happened(v)
-	s.e.observe(s.id, Observation{Language: c.spec.Language, Err: err, Setup: setup, Total: time.Since(admitted),
+	s.e.observe(s.id, Observation{Client: Client(ctx), Driver: s.spec.Driver, Language: c.spec.Language, Err: err, Setup: setup, Total: time.Since(admitted),
 		Result: sandbar.Result{Outcome: r.Outcome, Duration: r.Duration, StdoutBytes: r.StdoutBytes, StderrBytes: r.StderrBytes}})
 	return r, err
 }
@@ -216,7 +222,7 @@ func (w *cellWatch) interrupt() {
 	go func() {
 		defer close(sent)
 		if err := w.k.interrupt(); err != nil {
-			w.c.s.e.log.Warn("a cell could not be interrupted", "sandbox", w.c.s.id, "context", w.c.id, "error", err)
+			w.c.s.e.log.Warn("a cell could not be interrupted", ownerOf(w.c.s.spec), "sandbox", w.c.s.id, "context", w.c.id, "error", err)
 		}
 	}()
 }

@@ -333,7 +333,7 @@ func (s *Sandbox) startKernel(ctx context.Context, cmd sandbar.Cmd, conn *kernel
 	lim := sandbar.Limits{Timeout: sandbar.Unlimited, Output: sandbar.Unlimited}
 	p := &Process{sandbox: s, cmd: cmd, canceller: b, replay: newReplay(0), done: make(chan struct{})}
 	release := context.AfterFunc(ctx, b.cancel)
-	run, err := s.start(cmd, conn.Stdin(), lim, kernelSink{conn}, b)
+	run, err := s.start(context.Background(), cmd, conn.Stdin(), lim, kernelSink{conn}, b, false)
 	release()
 	if err != nil {
 		s.endKernel(b)

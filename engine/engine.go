@@ -99,6 +99,13 @@ type Config struct {
 	// return quickly.
 	Observe func(Observation)
 
+	// ObserveRefusal, if set, is called for each call of a client that fails before it begins work. It
+	// must return quickly.
+	ObserveRefusal func(Refusal)
+
+	// Tracer, if set, records traces of requests.
+	Tracer Tracer
+
 	// Audit, if set, records what clients do. The client of an execution and of Create is that of the
 	// Spec, of all other calls that of WithClient.
 	Audit Auditor
@@ -117,12 +124,21 @@ type ExtraDriver struct {
 
 // Observation is one ended execution, for metrics. It has no code, environment or output.
 type Observation struct {
+	Client   sandbar.Client // the zero Client for a program of this process itself
+	Driver   string
 	Language string // "" for a plain command
 	Result   sandbar.Result
 	Err      error         // the failure of the platform; nil for none
 	Queued   time.Duration // waiting for a slot
 	Setup    time.Duration // making the sandbox
 	Total    time.Duration // from Admit to the result
+}
+
+// Refusal is a call that failed before it began work, for metrics.
+type Refusal struct {
+	Client sandbar.Client
+	Verb   Verb
+	Code   sandbar.Code
 }
 
 // Stats is the engine's load at one moment.

@@ -276,7 +276,12 @@ var refusable = map[Verb]bool{DidExecute: true, DidCreate: true, DidFork: true, 
 
 // refused records that an action failed before it began work.
 func (e *Engine) refused(client sandbar.Client, verb Verb, id sandbar.ID, err error) {
-	if refusable[verb] {
-		e.happened(Event{Type: EventRefused, Client: client.Name, Tenant: client.Tenant, Action: verb, Sandbox: id, Code: cmp.Or(sandbar.CodeOf(err), sandbar.Internal)})
+	if !refusable[verb] {
+		return
+	}
+	code := cmp.Or(sandbar.CodeOf(err), sandbar.Internal)
+	e.happened(Event{Type: EventRefused, Client: client.Name, Tenant: client.Tenant, Action: verb, Sandbox: id, Code: code})
+	if e.cfg.ObserveRefusal != nil {
+		e.guard("the observer of refusals", func() { e.cfg.ObserveRefusal(Refusal{client, verb, code}) })
 	}
 }

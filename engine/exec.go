@@ -18,10 +18,12 @@ import (
 // started too, and returns the result when these are gone.
 func (s *Sandbox) Exec(ctx context.Context, c sandbar.Cmd, stdin sandbar.Input, lim sandbar.Limits, sink Sink) (r sandbar.Result, err error) {
 	began := false
+	course := s.trace(ctx, DidRun)
 	defer func() {
 		c := callOf(ctx, DidRun, s.id, r.Outcome.String(), err)
 		c.began = began
 		s.e.called(c)
+		course.end(s.id, r.Outcome.String(), err)
 	}()
 	if err := s.permit(ctx, DidRun); err != nil {
 		return sandbar.Result{}, err
@@ -47,12 +49,15 @@ func (s *Sandbox) Exec(ctx context.Context, c sandbar.Cmd, stdin sandbar.Input, 
 	if sink == nil {
 		sink = Discard
 	}
-	p, err := s.start(c, stdin, lim, sink, b)
+	course.step(StepAdmission)
+	p, err := s.start(ctx, c, stdin, lim, sink, b, course != nil)
 	setup := time.Since(admitted)
+	course.step(StepStart)
 	if began = err == nil; began {
 		r, err = s.await(p, Client(ctx).Name)
+		course.ran(p, r)
 	}
-	s.e.observe(s.id, Observation{Result: r, Err: err, Setup: setup, Total: time.Since(admitted)})
+	s.e.observe(s.id, Observation{Client: Client(ctx), Driver: s.spec.Driver, Result: r, Err: err, Setup: setup, Total: time.Since(admitted)})
 	return r, err
 }
 
@@ -103,9 +108,10 @@ func (s *Sandbox) check(c sandbar.Cmd, lim, def sandbar.Limits) (sandbar.Cmd, sa
 	return c, lim, err
 }
 
-// start starts a program that b ends. The caller must call supervise on it.
-func (s *Sandbox) start(c sandbar.Cmd, stdin sandbar.Input, lim sandbar.Limits, sink Sink, b *canceller) (*program, error) {
+// start starts a program of the caller in ctx that b ends. The caller must call supervise on it.
+func (s *Sandbox) start(ctx context.Context, c sandbar.Cmd, stdin sandbar.Input, lim sandbar.Limits, sink Sink, b *canceller, timed bool) (*program, error) {
 	out := newLimitedWriter(sink, lim.Output)
+	out.timed = timed
 	c.Env = mergeEnv(s.env, c.Env)
 	proc, err := bounded(s.e.setupTimeout(s.spec.Driver), b.soft, func(ctx context.Context) (driver.Process, error) {
 		proc, err := s.inner.Start(ctx, c, driver.Stdio{Stdin: stdin,
@@ -126,7 +132,7 @@ func (s *Sandbox) start(c sandbar.Cmd, stdin sandbar.Input, lim sandbar.Limits, 
 		return nil, explain(err, s.e.force)
 	}
 	return &program{proc: proc, out: out, canceller: b, timeout: lim.Timeout, grace: s.e.cfg.Grace,
-		began: time.Now(), dead: deadChan(s.inner), log: s.e.log.With("sandbox", s.id)}, nil
+		began: time.Now(), dead: deadChan(s.inner), log: s.e.log.With(callerIn(ctx), "sandbox", s.id)}, nil
 }
 
 // dropProcess kills a program that started after its caller had stopped waiting. Errors are
@@ -160,14 +166,16 @@ func (s *Sandbox) StartSink(ctx context.Context, c sandbar.Cmd, stdin sandbar.In
 }
 
 // launch starts a program with followers; its output goes to sink.
-func (s *Sandbox) launch(ctx context.Context, c sandbar.Cmd, stdin sandbar.Input, lim sandbar.Limits, sink Sink, output *replay) (*Process, error) {
+func (s *Sandbox) launch(ctx context.Context, c sandbar.Cmd, stdin sandbar.Input, lim sandbar.Limits, sink Sink, output *replay) (_ *Process, err error) {
+	course := s.trace(ctx, DidStart)
+	defer func() { course.end(s.id, outcomeOK, err) }()
 	if err := s.permit(ctx, DidStart); err != nil {
 		return nil, err
 	}
 	if ctx.Err() != nil {
 		return nil, sandbar.Errorf(sandbar.Canceled, "cancelled before it started: %w", context.Cause(ctx))
 	}
-	c, lim, err := s.check(c, lim, sandbar.Limits{Timeout: sandbar.Unlimited, Output: sandbar.Unlimited})
+	c, lim, err = s.check(c, lim, sandbar.Limits{Timeout: sandbar.Unlimited, Output: sandbar.Unlimited})
 	if err != nil {
 		return nil, err
 	}
@@ -183,7 +191,9 @@ func (s *Sandbox) launch(ctx context.Context, c sandbar.Cmd, stdin sandbar.Input
 	// ctx bounds the start only. If it ends just after the start, the process exists and ends as
 	// Cancelled.
 	release := context.AfterFunc(ctx, b.cancel)
-	run, err := s.start(c, stdin, lim, sink, b)
+	course.step(StepAdmission)
+	run, err := s.start(ctx, c, stdin, lim, sink, b, false)
+	course.step(StepStart)
 	release()
 	if err != nil {
 		s.finish(b, p, sandbar.Result{}, err)
@@ -192,7 +202,7 @@ func (s *Sandbox) launch(ctx context.Context, c sandbar.Cmd, stdin sandbar.Input
 	p.proc, p.started = run.proc, run.began
 	s.register(p)
 	s.happened(Event{Type: EventProgramStarted, Client: Client(ctx).Name, Program: p.id})
-	go s.follow(p, run, time.Since(began))
+	go s.follow(p, run, time.Since(began), Client(ctx))
 	return p, nil
 }
 
@@ -206,7 +216,7 @@ func (s *Sandbox) killLeftovers(p *Process) {
 	go func() {
 		defer release()
 		if err := catchPanic(func() error { return killTreeOf(p.proc) }); err != nil {
-			s.e.log.Warn("processes that a program left behind were not all killed", "sandbox", s.id, "process", p.id, "error", err)
+			s.e.log.Warn("processes that a program left behind were not all killed", ownerOf(s.spec), "sandbox", s.id, "process", p.id, "error", err)
 		}
 	}()
 }
@@ -221,12 +231,12 @@ func (s *Sandbox) register(p *Process) {
 }
 
 // follow supervises a program with followers to its end.
-func (s *Sandbox) follow(p *Process, run *program, setup time.Duration) {
+func (s *Sandbox) follow(p *Process, run *program, setup time.Duration, c sandbar.Client) {
 	r, err := s.pausedError(run.supervise())
 	if err == nil {
 		s.e.fillEnforced(s.spec, &r)
 	}
-	s.e.observe(s.id, Observation{Result: r, Err: err, Setup: setup, Total: setup + time.Since(p.started)})
+	s.e.observe(s.id, Observation{Client: c, Driver: s.spec.Driver, Result: r, Err: err, Setup: setup, Total: setup + time.Since(p.started)})
 	s.happened(Event{Type: EventProgramEnded, Program: p.id}.ended(r, err))
 	s.finish(p.canceller, p, r, err)
 	if p.canceller.killed() && run.treeEnded == nil { // kill was perhaps called after supervise's last look and before Kill could see the end

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -20,6 +21,7 @@ type Execution struct {
 	ticket    *ticket
 	canceller *canceller
 	admitted  time.Time
+	course    *course // nil if the execution is not traced
 
 	queued, setup time.Duration // for the Observation; written by run
 
@@ -43,15 +45,18 @@ const (
 // Exhausted (queue full), Unavailable (shutting down), Denied (the client may read only). The
 // caller must end the Execution by Run or Cancel.
 func (e *Engine) Admit(job sandbar.Job) (*Execution, error) {
-	x, err := e.admit(job)
+	course := e.trace(job.Spec.Client, DidExecute)
+	x, err := e.admit(job, course)
 	if err != nil { // otherwise its end is recorded
 		e.called(call{client: job.Spec.Client, verb: DidExecute, err: err})
+		course.step(StepAdmission)
+		course.end("", "", err)
 	}
 	return x, err
 }
 
 // admit implements Admit.
-func (e *Engine) admit(job sandbar.Job) (*Execution, error) {
+func (e *Engine) admit(job sandbar.Job, course *course) (*Execution, error) {
 	if err := mayAct(job.Spec.Client, DidExecute); err != nil {
 		return nil, err
 	}
@@ -65,7 +70,7 @@ func (e *Engine) admit(job sandbar.Job) (*Execution, error) {
 	if err := e.checkInterpreter(&p); err != nil {
 		return nil, err
 	}
-	x := &Execution{e: e, id: sandbar.NewID(), plan: p, job: job, stdin: job.Stdin, canceller: newCanceller(), admitted: time.Now()}
+	x := &Execution{e: e, id: sandbar.NewID(), plan: p, job: job, stdin: job.Stdin, canceller: newCanceller(), admitted: time.Now(), course: course}
 	if !e.prefersOneShot(&p) {
 		x.ready = e.takeReady(p.language.Name, p.spec)
 	}
@@ -160,7 +165,8 @@ func (x *Execution) begin() error {
 func (x *Execution) end(r sandbar.Result, err error) {
 	x.e.called(call{client: x.plan.spec.Client, verb: DidExecute, sandbox: x.id, outcome: r.Outcome.String(), err: err, began: true})
 	x.e.happened(Event{Type: EventExecutionEnded, Sandbox: x.id, Tenant: x.plan.spec.Client.Tenant, Client: x.plan.spec.Client.Name}.ended(r, err))
-	x.e.observe(x.id, Observation{Language: x.plan.language.Name, Result: r, Err: err,
+	x.course.end(x.id, r.Outcome.String(), err)
+	x.e.observe(x.id, Observation{Client: x.plan.spec.Client, Driver: x.plan.spec.Driver, Language: x.plan.language.Name, Result: r, Err: err,
 		Queued: x.queued, Setup: x.setup, Total: time.Since(x.admitted)})
 	x.e.mu.Lock()
 	delete(x.e.executions, x)
@@ -208,6 +214,7 @@ func (x *Execution) withdraw(why error) {
 func (x *Execution) awaitSlot() error {
 	err := x.e.awaitSlot(x.ticket, x.canceller.soft, x.admitted)
 	x.queued = time.Since(x.admitted)
+	x.course.step(StepAdmission)
 	if err != nil {
 		x.withdraw(err)
 	}
@@ -226,8 +233,10 @@ func (x *Execution) run(sink Sink) (sandbar.Result, error) {
 	}
 	began := time.Now()
 	out := newLimitedWriter(sink, x.plan.spec.Limits.Output)
+	out.timed = x.course != nil
 	l, err := x.launch(out)
 	x.setup = time.Since(began)
+	x.course.launched(x, l)
 	if err != nil {
 		out.close()
 		return sandbar.Result{}, err
@@ -235,11 +244,14 @@ func (x *Execution) run(sink Sink) (sandbar.Result, error) {
 	x.id = l.id
 	x.e.happened(Event{Type: EventExecutionStarted, Sandbox: x.id, Tenant: x.plan.spec.Client.Tenant, Client: x.plan.spec.Client.Name})
 	var once sync.Once
+	dead := deadChan(l.sb)
+	l.sb = x.course.removal(l.id, l.sb)
 	discard := func() { once.Do(func() { x.e.discard(l.id, l.sb, x.ticket) }) }
 	defer discard()
 	p := &program{proc: l.proc, out: out, canceller: x.canceller, timeout: x.plan.spec.Limits.Timeout, grace: x.e.cfg.Grace,
-		began: l.began, dead: deadChan(l.sb), destroy: discard, log: x.e.log.With("sandbox", x.id)}
+		began: l.began, dead: dead, destroy: discard, log: x.e.log.With(slog.Any("", x.plan.spec.Client), "sandbox", x.id)}
 	r, err := p.supervise()
+	x.course.ran(p, r)
 	if err != nil {
 		return r, err
 	}
@@ -258,6 +270,10 @@ type launched struct {
 	single bool
 	proc   driver.Process
 	began  time.Time
+	// made is the time at which there was a sandbox, if the execution is traced; it is zero if the
+	// driver made it together with the program. origin is where it came from.
+	made   time.Time
+	origin Origin
 }
 
 // launch makes the sandbox and starts the program. On error it discards the sandbox, if there is
@@ -297,7 +313,7 @@ func (x *Execution) buildCold(ctx context.Context, l *launched, out *limitedWrit
 	if err != nil {
 		return err
 	}
-	l.sb = sb
+	l.sb, l.origin, l.made = sb, OriginCreated, x.course.now()
 	if err := x.putCode(ctx, sb); err != nil {
 		return err
 	}

@@ -11,17 +11,32 @@ import (
 // observe logs the end of an execution in one line and calls Config.Observe. The log never has
 // code, arguments, environment or output.
 func (e *Engine) observe(id sandbar.ID, o Observation) {
-	attrs := []any{"sandbox", id, "language", o.Language, "queued", o.Queued, "setup", o.Setup, "total", o.Total}
+	attrs := []any{slog.Any("", o.Client), "sandbox", id, "driver", o.Driver, "language", o.Language, "queued", o.Queued, "setup", o.Setup, "total", o.Total}
 	if o.Err == nil {
 		e.log.Info("execution ended", append(attrs, resultAttrs(o.Result)...)...)
 	} else {
 		e.logFailure("execution failed", o.Err, attrs...)
 	}
-	if e.cfg.Observe == nil {
-		return
+	if e.cfg.Observe != nil {
+		e.guard("the observer of executions", func() { e.cfg.Observe(o) })
 	}
-	if err := catchPanic(func() error { e.cfg.Observe(o); return nil }); err != nil {
-		e.log.Error("the observer of executions failed", "error", err)
+}
+
+// callerIn is the caller in ctx as an attribute of a log line.
+func callerIn(ctx context.Context) slog.Attr { return slog.Any("", Client(ctx)) }
+
+// ownerOf is the client that a sandbox belongs to as an attribute of a log line about an event that
+// no request has caused.
+func ownerOf(s sandbar.Spec) slog.Attr {
+	c := s.Client
+	c.Request = ""
+	return slog.Any("", c)
+}
+
+// guard calls a function of the Config, which must not end the daemon.
+func (e *Engine) guard(what string, f func()) {
+	if err := catchPanic(func() error { f(); return nil }); err != nil {
+		e.log.Error(what+" failed", "error", err)
 	}
 }
 

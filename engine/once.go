@@ -45,6 +45,6 @@ func (x *Execution) runOnce(ctx context.Context, l *launched, out *limitedWriter
 	if err != nil {
 		return true, x.startError(err)
 	}
-	l.id, l.sb, l.single, l.proc, l.began = x.id, sb, true, proc, time.Now()
+	l.id, l.sb, l.single, l.proc, l.began, l.origin = x.id, sb, true, proc, time.Now(), OriginCreated
 	return true, nil
 }

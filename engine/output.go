@@ -4,6 +4,7 @@ import (
 	"io"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/sandbar-dev/sandbar"
 )
@@ -18,6 +19,7 @@ const maxChunk = 128 << 10
 type limitedWriter struct {
 	sink  Sink
 	limit int64 // of both streams together; negative: no limit
+	timed bool  // first and last are recorded
 
 	// sem is held during a call of the sink. It is a channel and not a mutex because a sink may
 	// block for any time.
@@ -33,6 +35,9 @@ type limitedWriter struct {
 	dropped int64
 	failure error // of the sink
 	closed  bool
+	// first is the time of the first output, before the sink's call, and last that of the last one,
+	// after it; zero for none.
+	first, last time.Time
 }
 
 func newLimitedWriter(sink Sink, limit int64) *limitedWriter {
@@ -87,6 +92,12 @@ func (o *limitedWriter) deliver(s sandbar.Stream, p []byte) error {
 		return nil
 	}
 	c := sandbar.Chunk{Stream: s, Offset: o.sent[s], Data: p}
+	if o.timed {
+		if o.first.IsZero() {
+			o.first = time.Now()
+		}
+		defer func() { o.last = time.Now() }()
+	}
 	switch o.call(func() error { return o.sink.Output(c) }) {
 	case nil:
 		o.sent[s] += int64(len(p))

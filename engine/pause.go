@@ -175,11 +175,11 @@ func (s *Sandbox) pause(saver driver.Saver, space int64, place *place, suspend b
 	}
 	s.mu.Unlock()
 	if !paused {
-		s.e.logFailure("sandbox not paused", err, "sandbox", s.id, "took", time.Since(began))
+		s.e.logFailure("sandbox not paused", err, ownerOf(s.spec), "sandbox", s.id, "took", time.Since(began))
 		return err
 	}
 	<-s.gone
-	s.e.log.Info("sandbox paused", "sandbox", s.id, "took", time.Since(began))
+	s.e.log.Info("sandbox paused", ownerOf(s.spec), "sandbox", s.id, "took", time.Since(began))
 	return nil
 }
 
@@ -308,7 +308,7 @@ func (e *Engine) Resume(ctx context.Context, id sandbar.ID) (_ *Sandbox, err err
 	done = true
 	e.queue.addDisk(p.Spec.Client, -p.Size)
 	os.RemoveAll(gone) // on failure the next start removes it
-	e.log.Info("sandbox resumed", "sandbox", id, "took", time.Since(began))
+	e.log.Info("sandbox resumed", callerIn(ctx), "sandbox", id, "took", time.Since(began))
 	return s, nil
 }
 
@@ -388,7 +388,7 @@ func (e *Engine) CreateFrom(ctx context.Context, id sandbar.ID, f FromPaused) (s
 		e.discard(s.id, s.inner, s.ticket)
 		return nil, err
 	}
-	e.log.Info("sandbox created from a paused one", "sandbox", s.id, "from", id, "took", time.Since(began))
+	e.log.Info("sandbox created from a paused one", callerIn(ctx), "sandbox", s.id, "from", id, "took", time.Since(began))
 	return s, nil
 }
 
@@ -503,7 +503,7 @@ func (e *Engine) fork(ctx context.Context, id sandbar.ID, n int) (forks []*Sandb
 			return forks, err
 		}
 	}
-	e.log.Info("sandbox forked", "sandbox", id, "forks", n, "took", time.Since(began))
+	e.log.Info("sandbox forked", callerIn(ctx), "sandbox", id, "forks", n, "took", time.Since(began))
 	return forks, nil
 }
 
@@ -522,7 +522,7 @@ func (e *Engine) forkInto(ctx context.Context, saver driver.Saver, id sandbar.ID
 		return err
 	})
 	if err != nil {
-		e.logFailure("sandbox not forked", err, "sandbox", id)
+		e.logFailure("sandbox not forked", err, callerIn(ctx), "sandbox", id)
 		return err
 	}
 	for _, s := range forks {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"sync/atomic"
 	"time"
 
@@ -18,7 +19,10 @@ import (
 // If done is false, no part of the program has run. useReady has counted the failure and removed
 // the sandbox, and the execution continues in a fresh one. The cold path reports its own errors.
 func (x *Execution) useReady(ctx context.Context, r *readySandbox, l *launched, out *limitedWriter) (done bool, err error) {
-	l.id, l.sb = r.id, r.sb
+	l.id, l.sb, l.made = r.id, r.sb, x.course.now()
+	if l.origin = OriginReady; r != x.ready {
+		l.origin = OriginForked
+	}
 	in := &trackedInput{from: x.stdin}
 	err = catchPanic(func() (err error) {
 		l.proc, err = x.startReady(ctx, r.sb, driver.Stdio{Stdin: in.reader(),
@@ -30,7 +34,7 @@ func (x *Execution) useReady(ctx context.Context, r *readySandbox, l *launched, 
 		return true, err
 	}
 	x.e.pools.failed(r.p)
-	x.e.log.Warn("a prestarted sandbox failed; the execution continues in a fresh one", "sandbox", r.id,
+	x.e.log.Warn("a prestarted sandbox failed; the execution continues in a fresh one", slog.Any("", x.plan.spec.Client), "sandbox", r.id,
 		"template", r.p.name, "code", string(sandbar.CodeOf(err)))
 	l.sb, l.proc = nil, nil
 	x.e.removeNow(r.id, r.sb)
@@ -57,7 +61,7 @@ func (a *pools) forkNow(ctx context.Context, x *Execution) *readySandbox {
 		a.mu.Lock()
 		p.stats.Failed++
 		a.mu.Unlock()
-		a.e.log.Warn("a template could not be forked; the execution continues in a fresh sandbox", "template", p.name, "code", string(sandbar.CodeOf(err)), "error", err)
+		a.e.log.Warn("a template could not be forked; the execution continues in a fresh sandbox", slog.Any("", x.plan.spec.Client), "sandbox", x.id, "template", p.name, "code", string(sandbar.CodeOf(err)), "error", err)
 	}
 	return nil
 }

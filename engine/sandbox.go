@@ -3,6 +3,7 @@ package engine
 import (
 	"cmp"
 	"context"
+	"log/slog"
 	"maps"
 	"math"
 	"net"
@@ -67,10 +68,12 @@ type Sandbox struct {
 func (e *Engine) Create(ctx context.Context, spec sandbar.Spec) (*Sandbox, error) {
 	var s *Sandbox
 	client, err := creator(ctx, spec.Client)
+	course := e.trace(client, DidCreate)
 	if spec.Client = client; err == nil {
-		s, err = e.createLongLived(ctx, spec)
+		s, err = e.createLongLived(ctx, spec, course)
 	}
 	e.called(call{client: spec.Client, verb: DidCreate, sandbox: idOf(s, err), outcome: outcomeOK, err: err})
+	course.end(idOf(s, err), outcomeOK, err)
 	return s, err
 }
 
@@ -83,7 +86,7 @@ func idOf(s *Sandbox, err error) sandbar.ID {
 }
 
 // createLongLived implements Create.
-func (e *Engine) createLongLived(ctx context.Context, spec sandbar.Spec) (*Sandbox, error) {
+func (e *Engine) createLongLived(ctx context.Context, spec sandbar.Spec, course *course) (*Sandbox, error) {
 	spec, err := e.resolve(spec)
 	if err != nil {
 		return nil, err
@@ -99,27 +102,34 @@ func (e *Engine) createLongLived(ctx context.Context, spec sandbar.Spec) (*Sandb
 		return nil, err
 	}
 	e.makeRoom(t)
-	if err := e.awaitSlot(t, ctx.Done(), time.Now()); err != nil {
+	err = e.awaitSlot(t, ctx.Done(), time.Now())
+	course.about(spec.Driver, "")
+	course.step(StepAdmission)
+	if err != nil {
 		return nil, err
 	}
 	began := time.Now()
 	s := e.newSandbox(sandbar.NewID(), spec)
 	s.ticket = t
+	course.from(OriginReady)
 	if r != nil {
 		s.useReady(r)
 	}
 	if s.inner == nil {
+		course.from(OriginCreated)
 		if err := s.build(ctx); err != nil {
+			course.step(StepCreate)
 			err = explain(err, e.draining)
-			e.logFailure("sandbox not created", err, "sandbox", s.id, "took", time.Since(began))
+			e.logFailure("sandbox not created", err, slog.Any("", spec.Client), "sandbox", s.id, "driver", spec.Driver, "took", time.Since(began))
 			return nil, err
 		}
 	}
+	course.step(StepCreate)
 	if err := e.add(s, Event{Type: EventCreated, Client: spec.Client.Name}); err != nil {
 		e.discard(s.id, s.inner, t)
 		return nil, err
 	}
-	e.log.Info("sandbox created", "sandbox", s.id, "took", time.Since(began))
+	e.log.Info("sandbox created", slog.Any("", spec.Client), "sandbox", s.id, "driver", spec.Driver, "took", time.Since(began))
 	return s, nil
 }
 
@@ -217,7 +227,11 @@ func (e *Engine) List(ctx context.Context) []Info {
 // unknown. The end of ctx ends only the wait, with Canceled or, for a deadline, Timeout; the
 // removal continues. Denied: the caller in ctx may read only.
 func (e *Engine) Stop(ctx context.Context, id sandbar.ID) (err error) {
-	defer func() { e.called(callOf(ctx, DidStop, id, outcomeOK, err)) }()
+	var course *course
+	defer func() {
+		e.called(callOf(ctx, DidStop, id, outcomeOK, err))
+		course.end(id, outcomeOK, err)
+	}()
 	if err := e.permit(ctx, DidStop, id); err != nil {
 		return err
 	}
@@ -225,7 +239,9 @@ func (e *Engine) Stop(ctx context.Context, id sandbar.ID) (err error) {
 	if s == nil {
 		return e.dropPaused(id)
 	}
+	course = s.trace(ctx, DidStop)
 	s.end(EndedStopped)
+	defer func() { course.step(StepRemoval) }()
 	select {
 	case <-s.gone:
 	default:
@@ -255,7 +271,7 @@ func (e *Engine) dropPaused(id sandbar.ID) error {
 	e.queue.addDisk(p.Spec.Client, -p.Size)
 	os.RemoveAll(gone) // on failure the next start removes it
 	e.happened(Event{Type: EventEnded, Sandbox: id, Tenant: p.Spec.Client.Tenant, Reason: EndedStopped})
-	e.log.Info("paused sandbox removed", "sandbox", id)
+	e.log.Info("paused sandbox removed", ownerOf(p.Spec), "sandbox", id)
 	return nil
 }
 
@@ -377,7 +393,7 @@ func (s *Sandbox) remove() {
 		}
 		close(s.done)
 	})
-	s.e.log.Info("sandbox ended", "sandbox", s.id, "reason", s.endReason.text(), "age", time.Since(s.created))
+	s.e.log.Info("sandbox ended", ownerOf(s.spec), "sandbox", s.id, "driver", s.spec.Driver, "reason", s.endReason.text(), "age", time.Since(s.created))
 	s.e.mu.Lock()
 	delete(s.e.sandboxes, s.id)
 	s.e.mu.Unlock()

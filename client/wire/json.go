@@ -247,7 +247,12 @@ type Problem struct {
 	Title  string `json:"title"`  // the code in words
 	Status int    `json:"status"` // of the response
 	Detail string `json:"detail"` // the message
+	// Request is the value of RequestHeader: the id of the request in the daemon's log and traces.
+	Request string `json:"request,omitempty"`
 }
+
+// RequestHeader is the header of a response with the id of its request.
+const RequestHeader = "X-Request-Id"
 
 // ProblemOf converts an error for a response with a status.
 func ProblemOf(status int, err error) Problem {

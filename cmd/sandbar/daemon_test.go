@@ -278,7 +278,7 @@ func TestDaemon(t *testing.T) {
 		if want := "[ack status running stdout hello status failed result]"; fmt.Sprint(got) != want {
 			t.Errorf("messages %v, want %s", got, want)
 		}
-		if code, body := p.get("/metrics", "t"); code != 200 || !strings.Contains(body, `sandbar_executions_total{language="shell",outcome="exited"} 1`) {
+		if code, body := p.get("/metrics", "t"); code != 200 || !strings.Contains(body, `,language="shell",outcome="exited"} 1`) {
 			t.Errorf("metrics: %d\n%s", code, body)
 		}
 		ws.CloseNow()

@@ -201,9 +201,9 @@ func logger(cfg *config.Config, w io.Writer) *slog.Logger {
 func loggerAt(level slog.Leveler, cfg *config.Config, w io.Writer) *slog.Logger {
 	options := &slog.HandlerOptions{Level: level}
 	if cfg.Log.Format == "json" {
-		return slog.New(slog.NewJSONHandler(w, options))
+		return slog.New(engine.LogHandler(slog.NewJSONHandler(w, options)))
 	}
-	return slog.New(slog.NewTextHandler(w, options))
+	return slog.New(engine.LogHandler(slog.NewTextHandler(w, options)))
 }
 
 // commandLogger returns the logger of interactive commands, which report errors as exit

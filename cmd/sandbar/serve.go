@@ -30,7 +30,6 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/protocol/executor"
 	"github.com/sandbar-dev/sandbar/internal/protocol/fathom"
 	"github.com/sandbar-dev/sandbar/internal/protocol/mcp"
-	"github.com/sandbar-dev/sandbar/internal/server/audit"
 	"github.com/sandbar-dev/sandbar/internal/server/config"
 	"github.com/sandbar-dev/sandbar/internal/server/console"
 	"github.com/sandbar-dev/sandbar/internal/server/httpd"
@@ -183,14 +182,19 @@ func (a *app) serve(cfg *config.Config, untilEOF bool, load func() (*config.Conf
 		return errors.Join(err, d.Close())
 	}
 	defer closeAudit()
+	tracer, closeTracer, err := newTracer(cfg, log)
+	if err != nil {
+		return errors.Join(err, d.Close())
+	}
+	defer closeTracer()
 	tenants := openTenants(cfg, log)
 	if tenants != nil {
 		defer tenants.Close()
 	}
 	e, err := a.newEngine(cfg, d, log, func(c *engine.Config) {
 		c.PausedDir, c.MaxPaused, c.MaxPausedBytes, c.PausedShare = pausedDir, int(cfg.Paused.Max), cfg.Paused.MaxBytes, int(cfg.Paused.ClientShare)
-		c.Observe, c.Audit, c.Clients, c.Tenants = metrics.Observe, auditor, clientLimits(cfg), tenantLimits(cfg)
-		c.CheckLanguages = true
+		c.Observe, c.ObserveRefusal, c.Audit, c.Clients, c.Tenants = metrics.Observe, metrics.ObserveRefusal, auditor, clientLimits(cfg), tenantLimits(cfg)
+		c.Tracer, c.CheckLanguages = tracer, true
 		c.Templates, c.ReadyMemory = templates(cfg, c.Languages, caps, iiiDriver.Caps()), cfg.TemplatesMemory
 		if cfg.III.Listen != "" && cfg.III.Sandboxes {
 			raiseIIILimits(cfg, c)
@@ -199,7 +203,7 @@ func (a *app) serve(cfg *config.Config, untilEOF bool, load func() (*config.Conf
 	if err != nil {
 		return err
 	}
-	metrics.Watch(e.Stats, e.Templates)
+	metrics.Watch(httpd.Sources{Load: e.Stats, Templates: e.Templates, Clients: e.ClientStats, Drivers: e.DriverStats})
 	others, err := newPeers(cfg, token, log)
 	if err != nil {
 		return errors.Join(err, e.Shutdown(context.Background()))
@@ -228,7 +232,7 @@ func (a *app) serve(cfg *config.Config, untilEOF bool, load func() (*config.Conf
 		Listen: cfg.Listen, Tokens: tenantTokens(tenants), Token: token.Value, TokenChosen: token.Explicit, Clients: clients, MaxConnections: int(cfg.MaxConnections),
 		Certificate: cfg.TLS.Cert, Key: cfg.TLS.Key,
 		AllowedHosts: cfg.AllowedHosts, AllowedOrigins: cfg.AllowedOrigins, MetricsOpen: cfg.MetricsOpen,
-		Version: thisBuild().Version, Load: e.Stats, Metrics: metrics,
+		Version: thisBuild().Version, Load: e.Stats, Metrics: metrics, Tracer: tracer,
 		Sessions: httpdSessions(sessions), Routes: routes, Hosts: hosts, Overlay: overlay, Peers: others.Handler(sandboxOf(api, foreign)),
 		Logger: log,
 	})
@@ -297,22 +301,6 @@ func openPausedDir(cfg *config.Config, ds platform.Drivers, log *slog.Logger) (d
 	}
 	log.Warn("sandboxes cannot be paused", "error", err)
 	return "", func() {}, nil
-}
-
-// openAudit opens the audit log. It is nil if none is set.
-func openAudit(cfg *config.Config, log *slog.Logger) (engine.Auditor, func(), error) {
-	if cfg.Audit.File == "" {
-		return nil, func() {}, nil
-	}
-	l, err := audit.Open(audit.Options{Path: cfg.Audit.File, MaxBytes: cfg.Audit.MaxSize, Keep: int(cfg.Audit.Keep), Logger: log})
-	if err != nil {
-		return nil, nil, err
-	}
-	return l, func() {
-		if err := l.Close(); err != nil {
-			log.Error("the audit log is not complete", "error", err)
-		}
-	}, nil
 }
 
 // openTenants opens the tokens of tenants; nil if there is no state directory.

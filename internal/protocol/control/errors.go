@@ -57,6 +57,7 @@ func failWith(w http.ResponseWriter, status int, err error) {
 		w.Header().Set("Retry-After", "1")
 	}
 	body := wire.ProblemOf(status, err)
+	body.Request = w.Header().Get(wire.RequestHeader)
 	if d := &body.Error.Error; d.Fix == "" {
 		d.Fix = fixOf(d.Code, d.Field)
 	}

@@ -149,13 +149,20 @@ func exchange(t *testing.T, addr, request string) (*http.Response, string) {
 func checkForm(t *testing.T, name string, resp *http.Response, text string, code sandbar.Code) {
 	t.Helper()
 	var got map[string]any
-	if err := json.Unmarshal([]byte(text), &got); err != nil || len(got) != 5 {
+	members := 5
+	if name != "one connection too many" { // which has no request
+		members = 6
+	}
+	if err := json.Unmarshal([]byte(text), &got); err != nil || len(got) != members {
 		t.Errorf("%s: %s %.200s: %v", name, resp.Status, text, err)
 		return
 	}
 	e, _ := got["error"].(map[string]any)
 	if got["type"] != "urn:sandbar:error:"+string(code) || got["title"] == "" || got["status"] != float64(resp.StatusCode) || got["detail"] != e["message"] {
 		t.Errorf("%s: the members of RFC 9457 are wrong: %s", name, text)
+	}
+	if id := resp.Header.Get(wire.RequestHeader); members == 6 && (!strings.HasPrefix(id, "req_") || got["request"] != id) {
+		t.Errorf("%s: the id of the request is %q: %s", name, id, text)
 	}
 	for _, field := range []string{"code", "message", "fix"} {
 		if s, ok := e[field].(string); !ok || s == "" {

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"io"
+	"log/slog"
 	"maps"
 	"math"
 	"os"
@@ -135,7 +136,7 @@ func (s *Server) build(ctx context.Context, j *job, p recipe) {
 		s.engine.Stop(context.Background(), b.sandbox.ID())
 	}
 	j.end(b.step, err)
-	s.options.Logger.Info("template build ended", "template", j.template, "build", j.id, "took", time.Since(j.began), "code", string(sandbar.CodeOf(err)))
+	s.options.Logger.Info("template build ended", slog.Any("", j.client), "template", j.template, "build", j.id, "took", time.Since(j.began), "code", string(sandbar.CodeOf(err)))
 }
 
 func (b *builder) run(ctx context.Context) error {

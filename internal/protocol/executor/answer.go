@@ -189,10 +189,10 @@ func (o *out) Flush() error {
 
 // failure responds to an error of the platform, for which the protocol has only a status and a
 // text.
-func (s *Server) failure(w http.ResponseWriter, status int, err error) {
+func (s *Server) failure(w http.ResponseWriter, r *http.Request, status int, err error) {
 	e := sandbar.AsError(err)
 	if status >= http.StatusInternalServerError {
-		s.options.Logger.Warn("a request failed", "code", e.Code, "status", status)
+		s.options.Logger.WarnContext(r.Context(), "a request failed", "sandbox", s.sandbox.ID(), "code", e.Code, "status", status)
 	}
 	answerText(w, status, e.Error())
 }

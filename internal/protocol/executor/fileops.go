@@ -72,14 +72,14 @@ func (s *Server) readPath(w http.ResponseWriter, r *http.Request) (files sandbar
 }
 
 // answerDone responds to a file operation.
-func (s *Server) answerDone(w http.ResponseWriter, verb, path string, err error) {
+func (s *Server) answerDone(w http.ResponseWriter, r *http.Request, verb, path string, err error) {
 	switch {
 	case err == nil:
 		answerJSON(w, http.StatusOK, object(member{"success", true}))
 	case ofFile(err):
 		answerJSON(w, http.StatusOK, object(member{"success", false}, member{"error", pathText(verb, path, err)}))
 	default:
-		s.failure(w, statusOf(sandbar.CodeOf(err)), err)
+		s.failure(w, r, statusOf(sandbar.CodeOf(err)), err)
 	}
 }
 
@@ -109,7 +109,7 @@ func (s *Server) deleteFile(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		err = files.Remove(r.Context(), path, false)
 	}
-	s.answerDone(w, "remove", path, err)
+	s.answerDone(w, r, "remove", path, err)
 }
 
 // makeDir serves POST /make_dir: it creates a directory and its missing parents.
@@ -122,7 +122,7 @@ func (s *Server) makeDir(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		err = s.mkdir(r.Context(), files, path)
 	}
-	s.answerDone(w, "mkdir", path, err)
+	s.answerDone(w, r, "mkdir", path, err)
 }
 
 // mkdir creates a directory unless it exists. If a file exists, the error is that of os.MkdirAll.
@@ -154,7 +154,7 @@ func (s *Server) deleteDir(w http.ResponseWriter, r *http.Request) {
 			err = nil
 		}
 	}
-	s.answerDone(w, "unlinkat", path, err)
+	s.answerDone(w, r, "unlinkat", path, err)
 }
 
 // listDir serves POST /list_dir. It sends entries page by page; a later error is at the end of the
@@ -191,7 +191,7 @@ func (s *Server) listDir(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	if err != nil && n == 0 && !ofFile(err) {
-		s.failure(w, statusOf(sandbar.CodeOf(err)), err)
+		s.failure(w, r, statusOf(sandbar.CodeOf(err)), err)
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
@@ -234,7 +234,7 @@ func (s *Server) readFile(w http.ResponseWriter, r *http.Request) {
 		f, err = files.Open(r.Context(), path)
 	}
 	if err != nil && !ofFile(err) {
-		s.failure(w, statusOf(sandbar.CodeOf(err)), err)
+		s.failure(w, r, statusOf(sandbar.CodeOf(err)), err)
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")

@@ -35,7 +35,7 @@ func (s *Server) processLogs(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if err := s.follow(r, o, p.log, from); err != nil {
-		s.options.Logger.Debug("a stream was cut", "process", p.proc.ID())
+		s.options.Logger.DebugContext(r.Context(), "a stream was cut", "sandbox", s.sandbox.ID(), "process", p.proc.ID())
 	}
 }
 

@@ -166,7 +166,7 @@ func (s *Server) proxy(conn net.Conn) {
 	inside, err := s.sandbox.DialPort(ctx, port)
 	cancel()
 	if err != nil {
-		s.options.Logger.Debug("a connection was not passed on", "port", port, "code", sandbar.CodeOf(err))
+		s.options.Logger.DebugContext(ctx, "a connection was not passed on", "sandbox", s.sandbox.ID(), "port", port, "code", sandbar.CodeOf(err))
 		return
 	}
 	defer inside.Close()

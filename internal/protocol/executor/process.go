@@ -129,7 +129,7 @@ func (s *Server) watch(p *process) {
 	res, err := p.proc.Wait(context.Background())
 	p.end = endingOf(res, 0)
 	if err != nil {
-		s.options.Logger.Warn("the end of a process could not be learned", "process", p.proc.ID(), "error", err)
+		s.options.Logger.Warn("the end of a process could not be learned", "sandbox", s.sandbox.ID(), "process", p.proc.ID(), "error", err)
 		p.end = ending{code: -1, state: failed}
 	}
 	p.ended = time.Now()
@@ -205,7 +205,7 @@ func (s *Server) killProcess(w http.ResponseWriter, r *http.Request) {
 		select {
 		case <-p.done:
 		case <-r.Context().Done():
-			s.failure(w, http.StatusInternalServerError, sandbar.Errorf(sandbar.Canceled, "the process is being killed: %w", context.Cause(r.Context())))
+			s.failure(w, r, http.StatusInternalServerError, sandbar.Errorf(sandbar.Canceled, "the process is being killed: %w", context.Cause(r.Context())))
 			return
 		}
 		// it may have ended by itself in the meantime

@@ -51,7 +51,7 @@ func (s *Server) readCommand(w http.ResponseWriter, r *http.Request, with extras
 	}
 	lim, err := c.limits()
 	if err != nil {
-		s.failure(w, http.StatusBadRequest, err)
+		s.failure(w, r, http.StatusBadRequest, err)
 	}
 	return c, lim, err == nil
 }
@@ -107,9 +107,9 @@ func (s *Server) run(w http.ResponseWriter, r *http.Request) {
 	case s.badDir(r.Context(), c, err):
 		refuseDir(w, c)
 	case got.started:
-		s.failure(w, http.StatusInternalServerError, err)
+		s.failure(w, r, http.StatusInternalServerError, err)
 	default:
-		s.failure(w, startStatusOf(sandbar.CodeOf(err)), err)
+		s.failure(w, r, startStatusOf(sandbar.CodeOf(err)), err)
 	}
 }
 

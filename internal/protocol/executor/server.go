@@ -202,7 +202,7 @@ func (s *Server) authorized(w http.ResponseWriter, r *http.Request) bool {
 		w.Header().Set("WWW-Authenticate", `Bearer realm="sandbox"`)
 		answerText(w, http.StatusUnauthorized, "Unauthorized")
 	default:
-		s.options.Logger.Error("authorization failed", "error", err)
+		s.options.Logger.ErrorContext(r.Context(), "authorization failed", "sandbox", s.sandbox.ID(), "error", err)
 		answerText(w, http.StatusInternalServerError, sandbar.AsError(err).Error())
 	}
 	return false

@@ -45,7 +45,7 @@ func (s *Server) runStreaming(w http.ResponseWriter, r *http.Request) {
 		printer.out.fail(err)
 	}
 	if err := printer.out.serve(r.Context(), o, s.options.Heartbeat); err != nil {
-		s.options.Logger.Debug("a stream was cut", "process", p.ID())
+		s.options.Logger.DebugContext(r.Context(), "a stream was cut", "sandbox", s.sandbox.ID(), "process", p.ID())
 		p.Cancel()
 	}
 	<-ended

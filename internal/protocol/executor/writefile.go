@@ -24,7 +24,7 @@ func (s *Server) writeFile(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	err := u.commit()
-	s.answerDone(w, u.verb, u.path, err)
+	s.answerDone(w, r, u.verb, u.path, err)
 }
 
 // upload is a request to write a file.

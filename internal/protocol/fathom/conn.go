@@ -2,6 +2,7 @@ package fathom
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"net"
@@ -36,9 +37,11 @@ const maxPongDelay = 100 * time.Millisecond
 type conn struct {
 	server *Server
 	client sandbar.Client
-	ws     *websocket.Conn
-	raw    net.Conn // under ws
-	out    *outbox
+	// traceparent is that of the request that opened the connection; "" for none.
+	traceparent string
+	ws          *websocket.Conn
+	raw         net.Conn // under ws
+	out         *outbox
 
 	mu       sync.Mutex
 	runs     map[string]*run
@@ -53,7 +56,8 @@ func newConn(s *Server, client sandbar.Client) *conn {
 // serve serves the connection until it and all its executions have ended.
 func (c *conn) serve() {
 	log := c.server.options.Logger
-	log.Debug("fathom: connected", "remote", c.raw.RemoteAddr().String())
+	ctx := engine.WithClient(context.Background(), c.client)
+	log.DebugContext(ctx, "fathom: connected", "remote", c.raw.RemoteAddr().String())
 
 	var tasks sync.WaitGroup
 	tasks.Go(func() {
@@ -68,7 +72,7 @@ func (c *conn) serve() {
 	c.onDisconnect()
 	tasks.Wait()
 
-	log.Debug("fathom: disconnected", "remote", c.raw.RemoteAddr().String(), "reason", err)
+	log.DebugContext(ctx, "fathom: disconnected", "remote", c.raw.RemoteAddr().String(), "reason", err)
 }
 
 // write sends one message. The outbox enforces the deadline, by abort.
@@ -198,23 +202,34 @@ func (c *conn) execute(id string, e *execute, f *frame) *refusal {
 	}
 	// Without mu, because Admit may look for the interpreter. Only this goroutine adds executions,
 	// so the result of admits stays valid unless a drain begins.
-	exec, err := c.server.engine.Admit(e.job(c.client, &c.server.options))
+	client, traced := c.begin(e)
+	exec, err := c.server.engine.Admit(e.job(client, &c.server.options))
 	if err != nil {
+		traced()
 		return refuse(id, err)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.draining {
 		exec.Cancel()
+		traced()
 		return refuse(id, errShutdown)
 	}
-	r := &run{conn: c, id: newExecID(id), exec: exec}
+	r := &run{conn: c, id: newExecID(id), exec: exec, traced: traced}
 	c.runs[id] = r
 	// Queued before any message of the execution.
 	f.b = appendAck(f.b[:0], r.id, time.Now())
 	c.out.send(f)
 	go r.run()
 	return nil
+}
+
+// begin returns the client of an execution, with a request id of its own, and begins its trace. A
+// message without a traceparent has that of the connection.
+func (c *conn) begin(e *execute) (_ sandbar.Client, traced func()) {
+	client := c.client
+	client.Request = engine.NewRequest()
+	return c.server.engine.BeginRequest(client, "fathom execute", cmp.Or(e.traceparent, c.traceparent))
 }
 
 // checkAdmission checks whether the connection may start another execution.

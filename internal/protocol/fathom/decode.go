@@ -41,6 +41,8 @@ type execute struct {
 	stdin    string
 	env      map[string]string
 	limits   limits
+	// traceparent is not validated; what has another type than text is ignored, as unknown fields are.
+	traceparent string
 }
 
 // limits are in the protocol's own units; 0 means unset.
@@ -209,6 +211,7 @@ func decodeExecute(fields map[string]json.RawMessage, r *ranges) (execute, *refu
 			return execute{}, bad
 		}
 	}
+	e.traceparent, _ = stringOf(fields["traceparent"])
 	return e, nil
 }
 

@@ -46,6 +46,8 @@ type run struct {
 	conn *conn
 	id   execID
 	exec *engine.Execution
+	// traced ends the execution's request in its trace.
+	traced func()
 
 	started        bool
 	stdout, stderr text
@@ -62,6 +64,7 @@ func (r *run) run() {
 		r.flush(sandbar.Stderr)
 	}
 	r.end(r.ending(res, err), res)
+	r.traced()
 }
 
 // Started implements engine.Sink.

@@ -117,6 +117,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer s.serving.Done()
 
 	c := newConn(s, engine.Client(r.Context()))
+	c.client.Trace, c.traceparent = "", r.Header.Get("Traceparent")
 	hj := &hijacker{ResponseWriter: w}
 	ws, err := websocket.Accept(hj, r, &websocket.AcceptOptions{
 		// The listener has checked Origin against the operator's settings. A second check could

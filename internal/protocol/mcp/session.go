@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"log/slog"
 	"slices"
 	"sync"
 	"time"
@@ -58,7 +59,9 @@ func (x *session) enter(ctx context.Context) (_ context.Context, leave func(), e
 	}
 	x.calls++
 	x.calling.Add(1)
-	ctx, cancel := context.WithCancel(engine.WithClient(ctx, x.client))
+	client, now := x.client, engine.Client(ctx)
+	client.Request, client.Trace = now.Request, now.Trace // those of this call
+	ctx, cancel := context.WithCancel(engine.WithClient(ctx, client))
 	stop := context.AfterFunc(x.ctx, cancel)
 	return ctx, func() {
 		stop()
@@ -100,7 +103,7 @@ func (x *session) end() {
 	for _, id := range ids {
 		removing.Go(func() {
 			if err := x.remove(context.Background(), id); err != nil {
-				x.server.options.Logger.Error("a sandbox of an ended session cannot be removed", "sandbox", id, "error", err)
+				x.server.options.Logger.Error("a sandbox of an ended session cannot be removed", slog.Any("", x.client), "sandbox", id, "error", err)
 			}
 		})
 	}

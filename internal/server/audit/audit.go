@@ -1,5 +1,5 @@
-// Package audit writes the audit log: a file with one JSON object on each line for each action of a
-// caller. It implements engine.Auditor.
+// Package audit writes the audit log: one JSON object for each action of a caller, on a line of a
+// file or in a message to a syslog server. It implements engine.Auditor.
 package audit
 
 import (
@@ -110,12 +110,18 @@ type line struct {
 	Outcome string      `json:"outcome"`
 }
 
-// Record implements engine.Auditor.
-func (l *Log) Record(a engine.Action) {
+// encode returns the record of an action.
+func encode(a engine.Action) []byte {
 	b, err := json.Marshal(line{Time: a.Time.UTC(), Tenant: a.Client.Tenant, Client: a.Client.Name, Address: a.Client.Address, Action: a.Verb, Sandbox: a.Sandbox, Outcome: a.Outcome})
 	if err != nil {
 		panic(err) // texts and a time can be encoded
 	}
+	return b
+}
+
+// Record implements engine.Auditor.
+func (l *Log) Record(a engine.Action) {
+	b := encode(a)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.pending)+len(b) >= maxPending {

@@ -40,6 +40,22 @@ func checkListen(s string) error {
 	return nil
 }
 
+// checkCollector accepts the URL of a collector of traces, or "".
+func checkCollector(s string) error {
+	u, err := url.Parse(s)
+	switch {
+	case s == "":
+		return nil
+	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "":
+		return errors.New("is not the URL of a collector")
+	case u.User != nil:
+		return errors.New("has credentials, which belong into traces.headers_file")
+	case u.Fragment != "":
+		return errors.New("has a fragment")
+	}
+	return nil
+}
+
 // checkURL accepts the URL of a daemon.
 func checkURL(s string) error {
 	if path, ok := strings.CutPrefix(s, UnixPrefix); ok {

@@ -74,6 +74,7 @@ type Config struct {
 	Executor Executor
 	Log      Log
 	Audit    Audit
+	Traces   Traces
 
 	URL string // "" if not set; see DaemonURL
 
@@ -132,7 +133,15 @@ type Peers struct {
 type Audit struct {
 	File    string // "" for none
 	MaxSize int64  // bytes
+	Syslog  string // the URL of a syslog server; "" for none
 	Keep    int64
+}
+
+// Traces is the settings of traces of requests.
+type Traces struct {
+	Endpoint    string // the URL of the collector; "" for none
+	Ratio       float64
+	HeadersFile string
 }
 
 // PausedSandboxes is where paused sandboxes are kept, and how many.

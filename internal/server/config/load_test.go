@@ -61,7 +61,7 @@ func TestDefaults(t *testing.T) {
 		Executor: Executor{MaxJSON: 16 << 20, MaxContent: 16 << 30, MaxOutput: 64 << 20, KeepLines: 10000, KeepBytes: 8 << 20, KeepFinished: 64, Heartbeat: 10 * time.Second,
 			StallTimeout: 5 * time.Minute, MaxConnections: 1024},
 		Templates: Templates{Auto: true}, TemplatesMemory: 512 << 20,
-		Log: Log{Level: "info", Format: "text"}, Audit: Audit{MaxSize: 64 << 20, Keep: 10}, ShutdownTimeout: 20 * time.Second,
+		Log: Log{Level: "info", Format: "text"}, Audit: Audit{MaxSize: 64 << 20, Keep: 10}, Traces: Traces{Ratio: 1}, ShutdownTimeout: 20 * time.Second,
 		Images:  Images{AutoInstall: true, MaxBytes: 20 << 30, MaxEntries: 1_000_000, Timeout: 30 * time.Minute},
 		Network: Network{Outbound: true, MaxConnections: 1024, MaxBytes: sandbar.Unlimited, PortsDenied: []uint16{25}},
 		III: III{Open: true, Sandboxes: true, Presets: PresetsAuto, Worker: IIIWorker{Name: "iii-sandbox"}, AutoInstall: true, DefaultIdleTimeoutSecs: 300, MaxConcurrentSandboxes: 32,

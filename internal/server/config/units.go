@@ -149,6 +149,16 @@ func FormatCPUs(f float64) string {
 	return strconv.FormatFloat(f, 'f', -1, 64)
 }
 
+func parseRatio(s string) (float64, error) {
+	f, err := ParseCPUs(s)
+	if err != nil {
+		return 0, fmt.Errorf("is not a number")
+	}
+	return f, nil
+}
+
+func formatRatio(f float64) string { return strconv.FormatFloat(f, 'f', -1, 64) }
+
 // ParseCount parses a whole number in decimal digits.
 func ParseCount(s string) (int64, error) {
 	n, err := strconv.ParseInt(s, 10, 64)

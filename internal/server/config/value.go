@@ -143,6 +143,7 @@ var (
 	size      = unit[int64]{"a size", "256MiB", ParseSize, FormatSize}
 	count     = unit[int64]{"a whole number", "100", ParseCount, FormatCount}
 	cpus      = unit[float64]{"a number", "0.5", ParseCPUs, FormatCPUs}
+	ratio     = unit[float64]{"a number", "0.1", parseRatio, formatRatio}
 	wallClock = unit[time.Duration]{"a duration", "30s", ParseDuration, FormatDuration}
 )
 

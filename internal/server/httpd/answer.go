@@ -10,7 +10,9 @@ import (
 
 // WriteError writes an error as the response, as every error of the listener.
 func WriteError(w http.ResponseWriter, status int, e *sandbar.Error) {
-	writeAs(w, status, wire.MediaProblem, wire.ProblemOf(status, e))
+	body := wire.ProblemOf(status, e)
+	body.Request = w.Header().Get(wire.RequestHeader)
+	writeAs(w, status, wire.MediaProblem, body)
 }
 
 // writeJSON writes v as the response. It ignores a broken connection.
@@ -46,7 +48,7 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, why *refusal) {
 // count counts and logs a refusal.
 func (s *Server) count(r *http.Request, why *refusal) {
 	s.options.Metrics.refused(why.reason)
-	s.options.Logger.Debug("request refused", "reason", why.reason, "status", why.status, "method", clip(r.Method), "path", clip(r.URL.Path), "remote", r.RemoteAddr)
+	s.options.Logger.DebugContext(r.Context(), "request refused", "reason", why.reason, "status", why.status, "method", clip(r.Method), "path", clip(r.URL.Path), "remote", r.RemoteAddr)
 }
 
 // noRoute is the refusal of a request that matches no pattern. The mux's own handler tells whether

@@ -18,21 +18,34 @@ import (
 type Build struct{ Version, GoVersion, Driver, Boundary string }
 
 // Metrics counts the engine's events for Prometheus, in a registry of its own. Every label has a
-// fixed, small set of values; no client or program can choose one. A nil Metrics counts nothing.
+// small set of values; no client or program can choose one. A nil Metrics counts nothing.
 type Metrics struct {
 	registry  *prometheus.Registry
 	languages []string
-	load      atomic.Pointer[func() engine.Stats]
-	templates atomic.Pointer[func() []engine.TemplateStats]
+	sources   atomic.Pointer[Sources]
+	parties   parties
 
-	executions *prometheus.CounterVec // by language, outcome
+	executions *prometheus.CounterVec // by driver, language, outcome
 	errors     *prometheus.CounterVec // by code
 	kills      *prometheus.CounterVec // by reason
 	refusals   *prometheus.CounterVec // by reason
+	cpu        *prometheus.CounterVec // by driver
 	queue      prometheus.Histogram
-	setup      prometheus.Histogram
-	run        prometheus.Histogram
+	setup      *prometheus.HistogramVec // by driver
+	run        *prometheus.HistogramVec // by driver
 	total      prometheus.Histogram
+
+	clientExecutions *prometheus.CounterVec // by tenant, client, outcome
+	clientCPU        *prometheus.CounterVec // by tenant, client
+	clientRefusals   *prometheus.CounterVec // by tenant, client, code
+}
+
+// Sources are functions that return the present state; they are called at each scrape.
+type Sources struct {
+	Load      func() engine.Stats
+	Templates func() []engine.TemplateStats
+	Clients   func() []engine.ClientStats
+	Drivers   func() []engine.DriverStats
 }
 
 // Label values for executions without a language of the catalogue, and for executions that the
@@ -51,16 +64,22 @@ func NewMetrics(languages []string, b Build) *Metrics {
 	m := &Metrics{
 		registry:   prometheus.NewRegistry(),
 		languages:  languages,
-		executions: counter("sandbar_executions_total", "Executions that ended, by language and outcome.", "language", "outcome"),
+		executions: counter("sandbar_executions_total", "Executions that ended.", "driver", "language", "outcome"),
 		errors:     counter("sandbar_errors_total", "Executions that the platform refused or failed, by code.", "code"),
 		kills:      counter("sandbar_kills_total", "Programs that were killed, by reason.", "reason"),
 		refusals:   counter("sandbar_http_refused_total", "Requests that were refused before any protocol saw them, by reason.", "reason"),
 		queue:      histogram("sandbar_queue_seconds", "Time an execution waited for a place."),
-		setup:      histogram("sandbar_setup_seconds", "Time to make the sandbox of an execution."),
-		run:        histogram("sandbar_run_seconds", "Wall clock of the programs themselves."),
-		total:      histogram("sandbar_execution_seconds", "Time from the request to the end of the sandbox."),
+		cpu:        counter("sandbar_cpu_seconds_total", "Processor time of programs that ended.", "driver"),
+		setup:      histogramVec("sandbar_setup_seconds", "Time to make the sandbox of an execution, or to start a program in one.", "driver"),
+		run:        histogramVec("sandbar_run_seconds", "Wall clock of the programs themselves.", "driver"),
+		total:      histogram("sandbar_execution_seconds", "Time from the request to the result."),
+
+		clientExecutions: counter("sandbar_client_executions_total", "Executions of a client that ended.", "tenant", "client", "outcome"),
+		clientCPU:        counter("sandbar_client_cpu_seconds_total", "Processor time of a client's programs that ended.", "tenant", "client"),
+		clientRefusals:   counter("sandbar_client_refused_total", "Requests of a client that failed before they began work.", "tenant", "client", "code"),
 	}
-	m.registry.MustRegister(m.executions, m.errors, m.kills, m.refusals, m.queue, m.setup, m.run, m.total,
+	m.registry.MustRegister(m.executions, m.errors, m.kills, m.refusals, m.cpu, m.queue, m.setup, m.run, m.total,
+		m.clientExecutions, m.clientCPU, m.clientRefusals,
 		collectors.NewGoCollector(), ownProcess{collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})})
 	info := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "sandbar_build_info", Help: "Always 1; the labels describe the build and the driver."},
 		[]string{"version", "goversion", "driver", "boundary"})
@@ -72,7 +91,7 @@ func NewMetrics(languages []string, b Build) *Metrics {
 	m.gauge("sandbar_sandboxes_ready", "Ready sandboxes: waiting for a job, being created, or being removed for a request.", func(s engine.Stats) int { return s.Ready })
 	m.gauge("sandbar_sandboxes_removing", "Ended sandboxes whose removal failed repeatedly; each keeps its slot.", func(s engine.Stats) int { return s.Removing })
 	m.gauge("sandbar_sandboxes_capacity", "Sandboxes that may be alive at once.", func(s engine.Stats) int { return s.Capacity })
-	m.registry.MustRegister(templateCollector{m})
+	m.registry.MustRegister(templateCollector{m}, clientCollector{m}, driverCollector{m})
 	m.appear()
 	return m
 }
@@ -99,19 +118,27 @@ func counter(name, help string, labels ...string) *prometheus.CounterVec {
 	return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 }
 
-// histogram has buckets from 0.5 ms to 9 minutes: a sandbox starts within milliseconds, and the
-// longest timeout is five minutes by default.
 func histogram(name, help string) prometheus.Histogram {
-	return prometheus.NewHistogram(prometheus.HistogramOpts{Name: name, Help: help, Buckets: prometheus.ExponentialBuckets(0.0005, 2, 21)})
+	return prometheus.NewHistogram(histogramOpts(name, help))
+}
+
+func histogramVec(name, help string, labels ...string) *prometheus.HistogramVec {
+	return prometheus.NewHistogramVec(histogramOpts(name, help), labels)
+}
+
+// histogramOpts has buckets from 0.5 ms to 9 minutes: a sandbox starts within milliseconds, and the
+// longest timeout is five minutes by default.
+func histogramOpts(name, help string) prometheus.HistogramOpts {
+	return prometheus.HistogramOpts{Name: name, Help: help, Buckets: prometheus.ExponentialBuckets(0.0005, 2, 21)}
 }
 
 func (m *Metrics) gauge(name, help string, read func(engine.Stats) int) {
 	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 {
-		load := m.load.Load()
-		if load == nil {
+		s := m.sources.Load()
+		if s == nil {
 			return 0
 		}
-		return float64(read((*load)()))
+		return float64(read(s.Load()))
 	}))
 }
 
@@ -129,31 +156,37 @@ func (m *Metrics) appear() {
 	}
 }
 
-// Watch sets the sources of the engine's load and of the templates' state. Before it, the load is 0
-// and there are no templates.
-func (m *Metrics) Watch(load func() engine.Stats, templates func() []engine.TemplateStats) {
-	m.load.Store(&load)
-	m.templates.Store(&templates)
-}
+// Watch sets the sources. Before it, the load is 0 and there are no templates, clients and drivers.
+func (m *Metrics) Watch(s Sources) { m.sources.Store(&s) }
 
 // Observe counts one finished execution. It is meant for engine.Config.Observe.
 func (m *Metrics) Observe(o engine.Observation) {
 	outcome := o.Result.Outcome.String()
+	tenant, client := m.parties.labels(o.Client.Tenant, o.Client.Name)
 	if o.Err != nil {
 		outcome = outcomeError
 		m.errors.WithLabelValues(string(sandbar.CodeOf(o.Err))).Inc()
 	} else {
-		m.run.Observe(o.Result.Duration.Seconds())
+		m.run.WithLabelValues(o.Driver).Observe(o.Result.Duration.Seconds())
+		m.cpu.WithLabelValues(o.Driver).Add(o.Result.CPUTime.Seconds())
+		m.clientCPU.WithLabelValues(tenant, client).Add(o.Result.CPUTime.Seconds())
 		if slices.Contains(killReasons, o.Result.Outcome) {
 			m.kills.WithLabelValues(outcome).Inc()
 		}
 	}
-	m.executions.WithLabelValues(m.language(o.Language), outcome).Inc()
+	m.executions.WithLabelValues(o.Driver, m.language(o.Language), outcome).Inc()
+	m.clientExecutions.WithLabelValues(tenant, client, outcome).Inc()
 	m.queue.Observe(o.Queued.Seconds())
 	if o.Setup > 0 { // 0 for an execution that left the queue without a sandbox
-		m.setup.Observe(o.Setup.Seconds())
+		m.setup.WithLabelValues(o.Driver).Observe(o.Setup.Seconds())
 	}
 	m.total.Observe(o.Total.Seconds())
+}
+
+// ObserveRefusal counts one refused call. It is meant for engine.Config.ObserveRefusal.
+func (m *Metrics) ObserveRefusal(r engine.Refusal) {
+	tenant, client := m.parties.labels(r.Client.Tenant, r.Client.Name)
+	m.clientRefusals.WithLabelValues(tenant, client, string(r.Code)).Inc()
 }
 
 // language returns the label of a language, from a fixed set.

@@ -25,24 +25,45 @@ func TestMetricsCount(t *testing.T) {
 	if !strings.Contains(before, "sandbar_queue_depth 0\n") {
 		t.Error("a gauge without an engine is not 0")
 	}
-	m.Watch(func() engine.Stats {
-		return engine.Stats{Active: 3, Queued: 7, Sandboxes: 2, Capacity: 64, Ready: 4, Removing: 1}
-	}, func() []engine.TemplateStats {
-		return []engine.TemplateStats{{Name: "python", Ready: 1, Target: 2, Hits: 3, Misses: 4, Forks: 5, Failed: 6, Lost: 7, Refill: 8 * time.Second}, {Name: "plain"}}
+	m.Watch(Sources{
+		Load: func() engine.Stats {
+			return engine.Stats{Active: 3, Queued: 7, Sandboxes: 2, Capacity: 64, Ready: 4, Removing: 1}
+		},
+		Templates: func() []engine.TemplateStats {
+			return []engine.TemplateStats{{Name: "python", Ready: 1, Target: 2, Hits: 3, Misses: 4, Forks: 5, Failed: 6, Lost: 7, Refill: 8 * time.Second}, {Name: "plain"}}
+		},
+		Clients: func() []engine.ClientStats {
+			return []engine.ClientStats{{Name: "ci", Sandboxes: 1, Queued: 2, Memory: 3}, {Tenant: "team", Sandboxes: 4}}
+		},
+		Drivers: func() []engine.DriverStats { return []engine.DriverStats{{Name: "native", Sandboxes: 5, Ready: 6}} },
 	})
+	ci, team := sandbar.Client{Name: "ci"}, sandbar.Client{Name: "token", Tenant: "team"}
 	for _, o := range sandbar.Outcomes {
-		m.Observe(engine.Observation{Language: "python", Result: sandbar.Result{Outcome: o, Duration: time.Second}, Setup: time.Millisecond, Total: 2 * time.Second})
+		m.Observe(engine.Observation{Client: ci, Driver: "native", Language: "python", Result: sandbar.Result{Outcome: o, Duration: time.Second, CPUTime: time.Second / 2}, Setup: time.Millisecond, Total: 2 * time.Second})
 	}
-	m.Observe(engine.Observation{Err: sandbar.Errorf(sandbar.Exhausted, "full")})
-	m.Observe(engine.Observation{Language: "cobol", Result: sandbar.Result{Outcome: sandbar.Exited}})
+	m.Observe(engine.Observation{Client: team, Driver: "native", Err: sandbar.Errorf(sandbar.Exhausted, "full")})
+	m.ObserveRefusal(engine.Refusal{Client: team, Verb: engine.DidExecute, Code: sandbar.Exhausted})
+	m.Observe(engine.Observation{Driver: "native", Language: "cobol", Result: sandbar.Result{Outcome: sandbar.Exited}})
 	after := scrape(m)
 	for _, want := range []string{
 		`sandbar_build_info{boundary="namespaces",driver="native",goversion="go1",version="v1"} 1`,
-		`sandbar_executions_total{language="python",outcome="exited"} 1`,
-		`sandbar_executions_total{language="python",outcome="timeout"} 1`,
-		`sandbar_executions_total{language="python",outcome="oom"} 1`,
-		`sandbar_executions_total{language="command",outcome="error"} 1`,
-		`sandbar_executions_total{language="other",outcome="exited"} 1`,
+		`sandbar_executions_total{driver="native",language="python",outcome="exited"} 1`,
+		`sandbar_executions_total{driver="native",language="python",outcome="timeout"} 1`,
+		`sandbar_executions_total{driver="native",language="python",outcome="oom"} 1`,
+		`sandbar_executions_total{driver="native",language="command",outcome="error"} 1`,
+		`sandbar_executions_total{driver="native",language="other",outcome="exited"} 1`,
+		`sandbar_client_executions_total{client="ci",outcome="oom",tenant="default"} 1`,
+		`sandbar_client_executions_total{client="",outcome="error",tenant="team"} 1`,
+		`sandbar_client_executions_total{client="",outcome="exited",tenant="default"} 1`,
+		`sandbar_client_cpu_seconds_total{client="ci",tenant="default"} 3.5`,
+		`sandbar_cpu_seconds_total{driver="native"} 3.5`,
+		`sandbar_client_refused_total{client="",code="exhausted",tenant="team"} 1`,
+		`sandbar_client_sandboxes{client="ci",tenant="default"} 1`,
+		`sandbar_client_queue_depth{client="ci",tenant="default"} 2`,
+		`sandbar_client_memory_limit_bytes{client="ci",tenant="default"} 3`,
+		`sandbar_client_sandboxes{client="",tenant="team"} 4`,
+		`sandbar_driver_sandboxes{driver="native"} 5`,
+		`sandbar_driver_ready{driver="native"} 6`,
 		`sandbar_errors_total{code="exhausted"} 1`,
 		`sandbar_errors_total{code="internal"} 0`,
 		`sandbar_kills_total{reason="oom"} 1`,
@@ -65,8 +86,8 @@ func TestMetricsCount(t *testing.T) {
 		`sandbar_template_refill_seconds_total{template="python"} 8`,
 		`sandbar_template_hits_total{template="plain"} 0`,
 		`sandbar_execution_seconds_count 9`,
-		`sandbar_setup_seconds_count 7`,
-		`sandbar_run_seconds_count 8`,
+		`sandbar_setup_seconds_count{driver="native"} 7`,
+		`sandbar_run_seconds_count{driver="native"} 8`,
 		`sandbar_queue_seconds_count 9`,
 		`go_goroutines `,
 	} {
@@ -76,16 +97,42 @@ func TestMetricsCount(t *testing.T) {
 	}
 }
 
-// The number of time series does not depend on the languages that clients send.
+// The number of time series does not depend on the languages that clients send, and clients and
+// tenants beyond a fixed number are counted together, also those that have a load only.
 func TestMetricsAreBounded(t *testing.T) {
 	m := NewMetrics([]string{"python"}, Build{})
+	var many []engine.ClientStats
+	m.Watch(Sources{Load: func() engine.Stats { return engine.Stats{} }, Templates: func() []engine.TemplateStats { return nil },
+		Drivers: func() []engine.DriverStats { return nil }, Clients: func() []engine.ClientStats { return many }})
+	series := func() int { return strings.Count(scrape(m), "\nsandbar_") }
 	m.Observe(engine.Observation{Language: "a", Result: sandbar.Result{Outcome: sandbar.Exited}})
-	before := strings.Count(scrape(m), "\nsandbar_")
+	before := series()
 	for i := range 1000 {
 		m.Observe(engine.Observation{Language: strconv.Itoa(i), Result: sandbar.Result{Outcome: sandbar.Exited}})
 	}
-	if after := strings.Count(scrape(m), "\nsandbar_"); after != before {
+	if after := series(); after != before {
 		t.Errorf("%d series became %d", before, after)
+	}
+	add := func(from, to int) int {
+		for i := from; i < to; i++ {
+			name := strconv.Itoa(i)
+			m.Observe(engine.Observation{Client: sandbar.Client{Name: name}, Result: sandbar.Result{Outcome: sandbar.Exited}})
+			m.ObserveRefusal(engine.Refusal{Client: sandbar.Client{Tenant: name}, Code: sandbar.Exhausted})
+			many = append(many, engine.ClientStats{Name: "load" + name, Sandboxes: 1}, engine.ClientStats{Tenant: name, Sandboxes: 1})
+		}
+		return series()
+	}
+	if full, more := add(0, maxParties), add(maxParties, 2*maxParties); full != more {
+		t.Errorf("%d series became %d", full, more)
+	}
+	text := scrape(m)
+	for _, want := range []string{
+		`sandbar_client_sandboxes{client="other",tenant="other"} `,
+		`sandbar_client_executions_total{client="other",outcome="exited",tenant="other"} `,
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no line %s", want)
+		}
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/client/wire"
 	"github.com/sandbar-dev/sandbar/engine"
 )
 
@@ -71,6 +72,8 @@ type Options struct {
 	// Peers returns the handler of a request for what another daemon has; nil: this daemon serves the
 	// request. It is called before all checks. Default: there are no other daemons.
 	Peers func(*http.Request) http.Handler
+	// Tracer records traces of the requests that pass all checks. Default: there are no traces.
+	Tracer engine.Tracer
 	// Logger takes structured logs. Default: discards.
 	Logger *slog.Logger
 }
@@ -150,6 +153,9 @@ type Server struct {
 func Listen(o Options) (*Server, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Tracer == nil {
+		o.Tracer = untraced{}
 	}
 	if err := checkToken(o); err != nil {
 		return nil, err
@@ -378,11 +384,16 @@ func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.ContentLength != 0 {
 		control.SetReadDeadline(time.Now().Add(bodyTimeout))
 	}
-	if s.servePeers(w, r) || s.serveHost(w, r) {
+	if s.servePeers(w, r) {
+		return
+	}
+	id := engine.NewRequest()
+	if s.serveHost(w, r, id) {
 		return
 	}
 	setSecurityHeaders(w.Header())
-	if s.serveOverlay(w, r) {
+	w.Header().Set(wire.RequestHeader, id)
+	if s.serveOverlay(w, r, id) {
 		return
 	}
 	who, refusal := s.guard.Load().check(r, s.admits)
@@ -390,17 +401,18 @@ func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
 		s.refuse(w, r, refusal)
 		return
 	}
-	r, done := who.withRequest(w, r)
-	defer done()
+	who.client.Request = id
 	handler, pattern := s.mux.Handler(r)
 	if pattern == "" {
-		s.refuse(w, r, noRoute(handler, r))
+		s.refuse(w, who.seen(r), noRoute(handler, r))
 		return
 	}
 	if refusal := mayReach(who.client, r, s.readers[pattern]); refusal != nil {
-		s.refuse(w, r, refusal)
+		s.refuse(w, who.seen(r), refusal)
 		return
 	}
+	r, done := s.withRequest(w, r, who, pattern)
+	defer done()
 	// not the handler itself: the mux also sets the path values
 	s.mux.ServeHTTP(w, r)
 }
@@ -412,15 +424,42 @@ const revokedWrite = time.Second
 // has expired, or because the browser's session has ended.
 var ErrRevoked = &sandbar.Error{Code: sandbar.Unauthenticated, Message: "the token was revoked or has expired", Fix: "use another token"}
 
-// withRequest adds the caller to a request's context, which ends with the caller's credentials,
-// until done is called.
-func (who identity) withRequest(w http.ResponseWriter, r *http.Request) (_ *http.Request, done func()) {
+// untraced is the tracer of a Server without one.
+type untraced struct{}
+
+// Begin implements engine.Tracer.
+func (untraced) Begin(c sandbar.Client, _, _ string) (sandbar.Client, func()) { return c, func() {} }
+
+// Record implements engine.Tracer.
+func (untraced) Record(engine.Trace) {}
+
+// requestName returns the name of a request's span: the method and where the request goes. It has
+// no part that a client chooses.
+func requestName(r *http.Request, to string) string {
+	switch r.Method {
+	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions:
+		return r.Method + " " + strings.TrimPrefix(to, r.Method+" ")
+	}
+	return "OTHER " + to
+}
+
+// seen returns a request with its caller in its context.
+func (who identity) seen(r *http.Request) *http.Request {
 	c := who.client
 	c.Flow, _ = r.Context().Value(flowKey{}).(string)
 	c.Address = r.RemoteAddr
-	ctx := engine.WithClient(r.Context(), c)
+	return r.WithContext(engine.WithClient(r.Context(), c))
+}
+
+// withRequest adds the caller to a request's context, which ends with the caller's credentials,
+// until done is called. The request is traced until then, if Options.Tracer chooses it.
+func (s *Server) withRequest(w http.ResponseWriter, r *http.Request, who identity, to string) (_ *http.Request, done func()) {
+	var traced func()
+	who.client, traced = s.options.Tracer.Begin(who.client, requestName(r, to), r.Header.Get("Traceparent"))
+	r = who.seen(r)
+	ctx := r.Context()
 	if who.valid == nil && who.until.IsZero() {
-		return r.WithContext(ctx), func() {}
+		return r, traced
 	}
 	ends := context.Background()
 	if who.valid != nil {
@@ -444,6 +483,7 @@ func (who identity) withRequest(w http.ResponseWriter, r *http.Request) (_ *http
 		stop()
 		release()
 		cancel(nil)
+		traced()
 	}
 }
 
@@ -461,7 +501,7 @@ func (s *Server) servePeers(w http.ResponseWriter, r *http.Request) bool {
 }
 
 // serveHost serves a request to a host of Options.Hosts, and reports whether it is one.
-func (s *Server) serveHost(w http.ResponseWriter, r *http.Request) bool {
+func (s *Server) serveHost(w http.ResponseWriter, r *http.Request, id string) bool {
 	host, ok := hostName(r.Host)
 	if !ok {
 		return false
@@ -474,14 +514,15 @@ func (s *Server) serveHost(w http.ResponseWriter, r *http.Request) bool {
 	if err != nil {
 		who = nobody
 	}
-	r, done := who.withRequest(w, r)
+	who.client.Request = id
+	r, done := s.withRequest(w, r, who, "host")
 	defer done()
 	withoutDeadlines(http.HandlerFunc(s.options.Hosts[i].ServeHost)).ServeHTTP(w, r)
 	return true
 }
 
 // serveOverlay serves a request of Options.Overlay, and reports whether it is one.
-func (s *Server) serveOverlay(w http.ResponseWriter, r *http.Request) bool {
+func (s *Server) serveOverlay(w http.ResponseWriter, r *http.Request, id string) bool {
 	o := s.options.Overlay
 	if o == nil {
 		return false
@@ -504,13 +545,14 @@ func (s *Server) serveOverlay(w http.ResponseWriter, r *http.Request) bool {
 	default:
 		why = mayReach(who.client, r, o)
 	}
+	who.client.Request = id
 	if why != nil {
-		s.count(r, why)
+		s.count(who.seen(r), why)
 		w.Header().Set("Connection", "close") // the rest of this connection is not read
 		o.Refuse(w, why.status, why.err)
 		return true
 	}
-	r, done := who.withRequest(w, r)
+	r, done := s.withRequest(w, r, who, "e2b")
 	defer done()
 	withoutDeadlines(o).ServeHTTP(w, r)
 	return true
@@ -525,7 +567,7 @@ func (s *Server) recoverPanic(w http.ResponseWriter, r *http.Request) {
 	if v == http.ErrAbortHandler {
 		panic(v)
 	}
-	s.options.Logger.Error("a request handler panicked", "path", clip(r.URL.Path), "panic", clip(fmt.Sprint(v)), "stack", string(debug.Stack()))
+	s.options.Logger.ErrorContext(r.Context(), "a request handler panicked", "request", w.Header().Get(wire.RequestHeader), "path", clip(r.URL.Path), "panic", clip(fmt.Sprint(v)), "stack", string(debug.Stack()))
 	WriteError(w, http.StatusInternalServerError, &sandbar.Error{Code: sandbar.Internal, Message: "the request failed because of a fault in Sandbar",
 		Fix: "the daemon's log has more; try again, and report it"})
 }

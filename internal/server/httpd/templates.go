@@ -44,11 +44,11 @@ func (c templateCollector) Describe(out chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (c templateCollector) Collect(out chan<- prometheus.Metric) {
-	read := c.m.templates.Load()
-	if read == nil {
+	from := c.m.sources.Load()
+	if from == nil {
 		return
 	}
-	for _, s := range (*read)() {
+	for _, s := range from.Templates() {
 		for _, m := range templateMetrics() {
 			out <- prometheus.MustNewConstMetric(m.describe(), m.kind, m.read(s), s.Name)
 		}

@@ -4,6 +4,9 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+
+	"github.com/sandbar-dev/sandbar/client/wire"
+	"github.com/sandbar-dev/sandbar/engine"
 )
 
 // Unguarded creates a Server on a listener, such as Bind returns, for a handler that checks tokens
@@ -27,6 +30,7 @@ func Unguarded(ln net.Listener, h http.Handler, o Options) (*Server, error) {
 	s.http = newHTTP(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer s.recoverPanic(w, r)
 		setSecurityHeaders(w.Header())
+		w.Header().Set(wire.RequestHeader, engine.NewRequest())
 		h.ServeHTTP(w, r)
 	}), o.Logger)
 	return s, nil

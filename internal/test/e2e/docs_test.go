@@ -47,6 +47,7 @@ var pages = []page{
 	{"docs/iii.md", []testenv.Requirement{testenv.NpmIII, testenv.PyIII}},
 	{"docs/kubernetes.md", nil},
 	{"docs/mcp.md", []testenv.Requirement{testenv.Python, testenv.PyMCP}},
+	{"docs/observability.md", []testenv.Requirement{testenv.UserNS, testenv.Curl}},
 	{"docs/packages.md", nil},
 	{"docs/peers.md", nil},
 	{"docs/previews.md", []testenv.Requirement{testenv.Python, testenv.Curl}},

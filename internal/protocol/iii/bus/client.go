@@ -251,7 +251,7 @@ func (c *Client) run(s *session, m *message) (json.RawMessage, *Error) {
 		ID string `json:"_caller_worker_id"`
 	}
 	_ = json.Unmarshal(m.Data, &caller) // absent if data is not an object
-	return answer(guarded(s.ctx, f.Handle, Call{Function: m.FunctionID, Data: m.Data, Caller: caller.ID}))
+	return answer(guarded(s.ctx, f.Handle, Call{Function: m.FunctionID, Data: m.Data, Caller: caller.ID, Traceparent: m.Traceparent}))
 }
 
 // ErrDisconnected is Invoke's error if the connection broke before the answer.

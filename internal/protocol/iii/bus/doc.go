@@ -33,6 +33,8 @@ type Call struct {
 	Data json.RawMessage
 	// Caller is the id of the calling worker, "" if unknown.
 	Caller string
+	// Traceparent is the W3C trace context of the caller, "" for none. It is not validated.
+	Traceparent string
 }
 
 // Function is a function that can be invoked.

@@ -180,7 +180,7 @@ func (s *Server) dispatch(ctx context.Context, c *worker, m *message) (json.RawM
 		return answer(f(c, m.Data))
 	}
 	if f, ok := s.own[m.FunctionID]; ok {
-		return answer(guarded(ctx, f.Handle, Call{Function: m.FunctionID, Data: m.Data, Caller: c.id}))
+		return answer(guarded(ctx, f.Handle, Call{Function: m.FunctionID, Data: m.Data, Caller: c.id, Traceparent: m.Traceparent}))
 	}
 	return s.forward(ctx, c, m)
 }

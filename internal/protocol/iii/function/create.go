@@ -67,7 +67,7 @@ func (f *Functions) make(ctx context.Context, req createRequest) (b *sandboxEntr
 	if err := req.env.check(); err != nil {
 		return nil, "", err
 	}
-	spec, err := f.spec(req, root)
+	spec, err := f.spec(engine.Client(ctx), req, root)
 	if err != nil {
 		return nil, "", err
 	}
@@ -77,7 +77,7 @@ func (f *Functions) make(ctx context.Context, req createRequest) (b *sandboxEntr
 	}
 	b = &sandboxEntry{id: sandbox.ID().UUID(), name: req.name, image: req.image, created: time.Now(), sandbox: sandbox}
 	if root.Note != "" {
-		f.opt.Logger.Info("iii: a sandbox runs on another image than its name says", "image", req.image, "note", root.Note)
+		f.opt.Logger.InfoContext(ctx, "iii: a sandbox runs on another image than its name says", "sandbox", sandbox.ID(), "image", req.image, "note", root.Note)
 	}
 	if !f.keep(b) {
 		f.remove(context.Background(), b)
@@ -192,10 +192,10 @@ func (f *Functions) enforced() sandbar.Enforcements {
 // spec returns the engine's Spec. Defaults that this host cannot enforce are left to the engine,
 // since the caller has not requested them. CPUs and memory beyond the host's are reduced to the
 // host's, which makes no difference to a program.
-func (f *Functions) spec(req createRequest, root Root) (sandbar.Spec, error) {
+func (f *Functions) spec(caller sandbar.Client, req createRequest, root Root) (sandbar.Spec, error) {
 	c, held := f.opt.Config, f.enforced()
 	idle := settings.Seconds(value(req.idle, c.DefaultIdleTimeoutSecs))
-	spec := sandbar.Spec{Driver: f.opt.Driver, Client: client, Image: root.Image, Name: value(req.name, ""), Env: req.env.pairs, IdleTimeout: max(idle, time.Second)}
+	spec := sandbar.Spec{Driver: f.opt.Driver, Client: caller, Image: root.Image, Name: value(req.name, ""), Env: req.env.pairs, IdleTimeout: max(idle, time.Second)}
 	if req.cpus != nil || held.CPUs != sandbar.EnforcedNone {
 		spec.Limits.CPUs = float64(min(value(req.cpus, c.DefaultCPUs), uint32(runtime.NumCPU())))
 	}

@@ -113,7 +113,14 @@ func (f *Functions) Handlers(ends channel.Ends) []bus.Function {
 	functions := schemas()
 	for i := range functions {
 		h := handle[functions[i].ID]
-		functions[i].Handle = func(ctx context.Context, c bus.Call) (any, error) { return h(asClient(ctx), c.Data) }
+		name := "iii " + functions[i].ID
+		functions[i].Handle = func(ctx context.Context, c bus.Call) (any, error) {
+			client := client
+			client.Request = engine.NewRequest()
+			client, traced := f.opt.Engine.BeginRequest(client, name, c.Traceparent)
+			defer traced()
+			return h(engine.WithClient(ctx, client), c.Data)
+		}
 	}
 	return functions
 }
