@@ -1,0 +1,3 @@
+import './style.css'
+import { render } from 'preact'
+render(<p>ok</p>, document.getElementById('app')!)
