@@ -1,3 +1,7 @@
 import './style.css'
 import { render } from 'preact'
-render(<p>ok</p>, document.getElementById('app')!)
+import { App } from './pages/app'
+import { showTheme } from './lib/session'
+
+showTheme()
+render(<App />, document.getElementById('app')!)
