@@ -54,6 +54,8 @@ const (
 	DidChmod          Verb = "file.chmod" // mode or owner
 	DidWatch          Verb = "file.watch"
 	DidDial           Verb = "port.connect"
+	DidLogin          Verb = "console.login" // of a browser; internal/server/console records it
+	DidLogout         Verb = "console.logout"
 )
 
 const outcomeOK = "ok"

@@ -6,6 +6,7 @@ import (
 	"github.com/sandbar-dev/sandbar/engine"
 	"github.com/sandbar-dev/sandbar/internal/cli"
 	"github.com/sandbar-dev/sandbar/internal/server/config"
+	"github.com/sandbar-dev/sandbar/internal/server/console"
 	"github.com/sandbar-dev/sandbar/internal/server/httpd"
 	"github.com/sandbar-dev/sandbar/internal/server/peers"
 )
@@ -13,15 +14,16 @@ import (
 // reloader reloads the configuration of a running daemon on SIGHUP. It applies the
 // settings that config.Changes calls live.
 type reloader struct {
-	app     *app
-	started *config.Config // has the values in force of all settings that are not live
-	current *config.Config // the last valid one
-	load    func() (*config.Config, error)
-	level   *slog.LevelVar
-	log     *slog.Logger
-	engine  *engine.Engine
-	servers []*httpd.Server
-	peers   *peers.Peers // nil: there are no other daemons
+	app      *app
+	started  *config.Config // has the values in force of all settings that are not live
+	current  *config.Config // the last valid one
+	load     func() (*config.Config, error)
+	level    *slog.LevelVar
+	log      *slog.Logger
+	engine   *engine.Engine
+	servers  []*httpd.Server
+	peers    *peers.Peers      // nil: there are no other daemons
+	sessions *console.Sessions // nil: there is no console
 }
 
 // reload loads and applies the configuration, and logs the result.
@@ -75,6 +77,9 @@ func (r *reloader) apply(cfg *config.Config) error {
 	}
 	if r.peers != nil {
 		r.peers.SetToken(token.Value)
+	}
+	if r.sessions != nil {
+		r.sessions.SetToken(token.Value)
 	}
 	r.level.Set(cfg.Log.Slog())
 	r.app.announce(token)

@@ -32,6 +32,7 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/protocol/mcp"
 	"github.com/sandbar-dev/sandbar/internal/server/audit"
 	"github.com/sandbar-dev/sandbar/internal/server/config"
+	"github.com/sandbar-dev/sandbar/internal/server/console"
 	"github.com/sandbar-dev/sandbar/internal/server/httpd"
 	"github.com/sandbar-dev/sandbar/internal/server/peers"
 	"github.com/sandbar-dev/sandbar/internal/server/platform"
@@ -55,7 +56,7 @@ func (a *app) serveCommand() *cobra.Command {
 		Short: "Run the daemon",
 		Long: `Run the daemon. It serves the Fathom protocol at /ws; long-lived sandboxes and
 their executors at /sandboxes, for "sandbar create", "sandbar exec" and the like;
-tools for agents at /mcp; GET /health and GET /metrics.
+tools for agents at /mcp; the browser console at /; GET /health and GET /metrics.
 
 Every request needs the token, as "Authorization: Bearer TOKEN". It comes from
 SANDBAR_TOKEN, --token-file or the configuration. Otherwise the daemon generates a
@@ -216,14 +217,19 @@ func (a *app) serve(cfg *config.Config, untilEOF bool, load func() (*config.Conf
 		foreign = e2b.New(e, e2bOptions(cfg, others, log))
 		hosts, overlay = append(hosts, foreign), foreign
 	}
-	server, err := httpd.Listen(httpd.Options{
+	routes := map[string]http.Handler{"GET /ws": ws,
+		"/sandboxes": api, "/sandboxes/": api, "/koyeb-sandbox/": api, "/r/": api, "/v1/": api, "/openapi.json": api, mcp.Path: tools}
+	var server *httpd.Server
+	page, sessions := newConsole(cfg, token, auditor, log, func(token string) (sandbar.Client, error) { return server.Identify(token) })
+	if page != nil {
+		routes[console.PagePattern], routes[console.Pattern] = page, page
+	}
+	server, err = httpd.Listen(httpd.Options{
 		Listen: cfg.Listen, Tokens: tenantTokens(tenants), Token: token.Value, TokenChosen: token.Explicit, Clients: clients, MaxConnections: int(cfg.MaxConnections),
 		Certificate: cfg.TLS.Cert, Key: cfg.TLS.Key,
 		AllowedHosts: cfg.AllowedHosts, AllowedOrigins: cfg.AllowedOrigins, MetricsOpen: cfg.MetricsOpen,
 		Version: thisBuild().Version, Load: e.Stats, Metrics: metrics,
-		Routes: map[string]http.Handler{"GET /ws": ws,
-			"/sandboxes": api, "/sandboxes/": api, "/koyeb-sandbox/": api, "/r/": api, "/v1/": api, "/openapi.json": api, mcp.Path: tools},
-		Hosts: hosts, Overlay: overlay, Peers: others.Handler(sandboxOf(api, foreign)),
+		Sessions: httpdSessions(sessions), Routes: routes, Hosts: hosts, Overlay: overlay, Peers: others.Handler(sandboxOf(api, foreign)),
 		Logger: log,
 	})
 	if err != nil {
@@ -240,7 +246,7 @@ func (a *app) serve(cfg *config.Config, untilEOF bool, load func() (*config.Conf
 	a.announce(token)
 	log.Info("listening", "address", server.URL(), "driver", caps.Name, "boundary", string(caps.Boundary), "version", thisBuild().Version)
 	p := &daemon{log: log, server: server, fathom: ws, api: api, mcp: tools, e2b: foreign, iii: iiiListener, engine: e, signals: signals, ended: ended,
-		hangups: hangups, reload: &reloader{app: a, started: cfg, current: cfg, load: load, level: level, log: log, engine: e, peers: others}}
+		hangups: hangups, reload: &reloader{app: a, started: cfg, current: cfg, load: load, level: level, log: log, engine: e, peers: others, sessions: sessions}}
 	p.reload.servers = append(p.reload.servers, server)
 	if iiiListener != nil {
 		p.reload.servers = append(p.reload.servers, iiiListener.http)
@@ -323,6 +329,29 @@ func tenantTokens(s *tenant.Store) httpd.Tokens {
 		return nil
 	}
 	return s
+}
+
+// newConsole returns the browser console and its sessions; nil and nil if it is off.
+func newConsole(cfg *config.Config, token config.Token, auditor engine.Auditor, log *slog.Logger, identify func(string) (sandbar.Client, error)) (*console.Server, *console.Sessions) {
+	if !cfg.Console {
+		return nil, nil
+	}
+	sessions := console.NewSessions(token.Value)
+	return console.New(console.Options{Assets: console.Assets, Sessions: sessions, Identify: identify, Fail: httpd.WriteError,
+		PreviewDomain: previewDomain(cfg), Version: thisBuild().Version, Audit: auditor, Logger: log}), sessions
+}
+
+// httpdSessions returns sessions as an interface, which is nil for none.
+func httpdSessions(s *console.Sessions) httpd.Sessions {
+	if s == nil {
+		return nil
+	}
+	return s
+}
+
+// previewDomain returns the domain of previews, in lower case.
+func previewDomain(cfg *config.Config) string {
+	return strings.ToLower(strings.TrimSuffix(cfg.PreviewDomain, "."))
 }
 
 // checkNetwork returns Unsupported if fathom.network is set and the driver has no outbound network.
@@ -423,7 +452,7 @@ func controlOptions(cfg *config.Config, log *slog.Logger) control.Options {
 			return executor.New(s, executorOptions(cfg, log, authorized))
 		},
 		IdleTimeout: cfg.IdleTimeout, MaxConnections: int(cfg.Executor.MaxConnections), StallTimeout: cfg.Executor.StallTimeout,
-		PreviewDomain: strings.ToLower(strings.TrimSuffix(cfg.PreviewDomain, ".")), Logger: log,
+		PreviewDomain: previewDomain(cfg), Logger: log,
 	}
 }
 

@@ -148,7 +148,7 @@ func (a previewAccess) byCookie(r *http.Request) bool {
 // the token.
 func keepToken(w http.ResponseWriter, r *http.Request, query url.Values) {
 	http.SetCookie(w, &http.Cookie{Name: previewToken, Value: query.Get(previewToken), Path: "/", HttpOnly: true,
-		Secure: isHTTPS(r), SameSite: http.SameSiteLaxMode})
+		Secure: ports.IsHTTPS(r), SameSite: http.SameSiteLaxMode})
 	to := *r.URL
 	to.Scheme, to.Host = "", ""
 	query.Del(previewToken)
@@ -162,11 +162,6 @@ func keepToken(w http.ResponseWriter, r *http.Request, query url.Values) {
 	w.WriteHeader(http.StatusSeeOther)
 }
 
-// isHTTPS reports whether a client has sent a request over TLS, to the daemon or to a proxy.
-func isHTTPS(r *http.Request) bool {
-	return r.TLS != nil || r.Header.Get("X-Forwarded-Proto") == "https"
-}
-
 // hideTokens removes the tokens of a request. A program keeps an Authorization header of its own.
 func hideTokens(r *http.Request, byHeader bool) {
 	if byHeader {
@@ -176,16 +171,7 @@ func hideTokens(r *http.Request, byHeader bool) {
 		query.Del(previewToken)
 		r.URL.RawQuery = query.Encode()
 	}
-	cookies := r.Cookies()
-	if !slices.ContainsFunc(cookies, func(c *http.Cookie) bool { return c.Name == previewToken }) {
-		return
-	}
-	r.Header.Del("Cookie")
-	for _, c := range cookies {
-		if c.Name != previewToken {
-			r.AddCookie(c)
-		}
-	}
+	ports.HideCookies(r, previewToken)
 }
 
 // preview returns the access to a port; the zero value if it was never requested.
@@ -235,7 +221,7 @@ func (e *entry) listPreviews(r *http.Request) []wire.Preview {
 // r.Host.
 func (e *entry) describePreview(r *http.Request, port int, a previewAccess) wire.Preview {
 	u := url.URL{Scheme: "http", Host: e.server.names.Host(e.sandbox.ID(), port), Path: "/"}
-	if isHTTPS(r) {
+	if ports.IsHTTPS(r) {
 		u.Scheme = "https"
 	}
 	if _, p, err := net.SplitHostPort(r.Host); err == nil {

@@ -118,6 +118,7 @@ func TestPreviewAccess(t *testing.T) {
 	expect("with the token once", 200, page("/a/b", "", ""), "/a/b?sandbar_preview="+key)
 	expect("with the cookie", 200, page("/a", "", "Bearer own"), "/a", "Authorization", "Bearer own")
 	expect("with the cookie and another", 200, page("/", "own=1", ""), "/", "Cookie", "own=1")
+	expect("with a session of the console", 200, page("/", "own=1", ""), "/", "Cookie", "__Host-sandbar_console=x; own=1; sandbar_console=y")
 	for site, status := range map[string]int{"same-origin": 200, "none": 200, "same-site": 401, "cross-site": 401} {
 		expect(site, status, page("/x", "", ""), "/x", "Sec-Fetch-Site", site)
 	}

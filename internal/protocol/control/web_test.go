@@ -68,7 +68,7 @@ func TestWeb(t *testing.T) {
 	prefix := "/r/" + id
 
 	for _, bearer := range []string{token, secret} {
-		status, body, h := r.askAll(bearer, "PUT", prefix+"/a%2Fb/c?d=e&f", "the body", "X-Mine", "1", "Connection", "X-Hop", "X-Hop", "1", "Cookie", "k=v",
+		status, body, h := r.askAll(bearer, "PUT", prefix+"/a%2Fb/c?d=e&f", "the body", "X-Mine", "1", "Connection", "X-Hop", "X-Hop", "1", "Cookie", "sandbar_console=a; k=v; __Host-sandbar_console=b",
 			"Proxy-Authorization", "Basic x", routingKey, id)
 		if status != http.StatusTeapot || body != "the body" {
 			t.Fatalf("%d %q", status, body)

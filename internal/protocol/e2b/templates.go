@@ -17,6 +17,7 @@ import (
 
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/engine"
+	"github.com/sandbar-dev/sandbar/internal/protocol/ports"
 	"github.com/sandbar-dev/sandbar/internal/text/strictjson"
 )
 
@@ -250,7 +251,7 @@ func (s *Server) serveUpload(w http.ResponseWriter, r *http.Request, template, h
 			return err
 		}
 		scheme := "http"
-		if r.TLS != nil || r.Header.Get("X-Forwarded-Proto") == "https" {
+		if ports.IsHTTPS(r) {
 			scheme = "https"
 		}
 		answer(w, http.StatusCreated, map[string]any{"present": err == nil, "url": scheme + "://" + r.Host + r.URL.EscapedPath(),

@@ -112,6 +112,7 @@ func (p Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			x.Out.URL.Scheme, x.Out.URL.Host = "http", net.JoinHostPort("127.0.0.1", strconv.Itoa(p.Port))
 			x.SetXForwarded()
 			p.Rewrite(x.Out)
+			HideCookies(x.Out, ConsoleCookie, SecureConsoleCookie)
 		},
 		ModifyResponse: func(r *http.Response) error {
 			p.Modify(r)
@@ -132,6 +133,35 @@ func (p Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		},
 	}
 	proxy.ServeHTTP(w, r)
+}
+
+// The names of the console's cookie, over plain HTTP and over TLS. A browser sends it with every
+// request to the daemon's host, and no program receives it.
+const (
+	ConsoleCookie       = "sandbar_console"
+	SecureConsoleCookie = "__Host-" + ConsoleCookie
+)
+
+// IsHTTPS reports whether a client has sent a request over TLS, to the daemon or to a proxy.
+func IsHTTPS(r *http.Request) bool {
+	return r.TLS != nil || r.Header.Get("X-Forwarded-Proto") == "https"
+}
+
+// HideCookies removes the cookies with some names from a request. The others stay as they are.
+func HideCookies(r *http.Request, names ...string) {
+	var kept []string
+	for _, line := range r.Header["Cookie"] {
+		for pair := range strings.SplitSeq(line, ";") {
+			pair = strings.TrimSpace(pair)
+			if name, _, _ := strings.Cut(pair, "="); pair != "" && !slices.Contains(names, strings.TrimSpace(name)) {
+				kept = append(kept, pair)
+			}
+		}
+	}
+	r.Header.Del("Cookie")
+	if len(kept) > 0 {
+		r.Header.Set("Cookie", strings.Join(kept, "; "))
+	}
 }
 
 // HostHeaders are the response headers of programs that no client receives, because browsers apply

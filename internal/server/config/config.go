@@ -33,6 +33,7 @@ type Config struct {
 	AllowedOrigins []string
 	MetricsOpen    bool
 	PreviewDomain  string
+	Console        bool // serves the browser console
 	E2B            bool
 	E2BDomain      string
 	Peers          Peers

@@ -91,6 +91,8 @@ func (c *Config) listenerFields() []field {
 			allowed: "a host name without port, of which all subdomains lead to the daemon",
 			doc: "The domain of previews: port P of a sandbox has the host name P-ID.DOMAIN. Browsers resolve all names below " +
 				"localhost to their own machine."},
+		{path: "console", value: boolean(&c.Console), initial: "true", allowed: "true or false",
+			doc: "Whether the daemon serves the browser console at /. Without it, browsers cannot log in, and no cookie is accepted."},
 		{path: "e2b", value: boolean(&c.E2B), initial: "false", allowed: "true or false",
 			doc: "Whether the daemon also serves the E2B protocol, on the same address, for E2B's SDKs. Then requests with an " +
 				"X-API-KEY or E2b-Sandbox-Id header are of that protocol, and ports of its sandboxes are open to everybody who has their host name."},

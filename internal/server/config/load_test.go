@@ -44,7 +44,7 @@ func TestDefaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := &Config{
-		Listen: "127.0.0.1:8080", PreviewDomain: "localhost", E2BDomain: "localhost", Driver: "auto", Drivers: map[string]map[string]string{},
+		Listen: "127.0.0.1:8080", PreviewDomain: "localhost", Console: true, E2BDomain: "localhost", Driver: "auto", Drivers: map[string]map[string]string{},
 		Limits: Limits{
 			Default: sandbar.Limits{Memory: 256 << 20, CPUs: sandbar.Unlimited, CPUShares: 512, PIDs: 128, Inodes: 65536,
 				Files: 1024, Timeout: 30 * time.Second, Output: 1 << 20},

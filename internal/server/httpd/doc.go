@@ -9,7 +9,9 @@
 //     403. The same applies to Sec-Fetch-Site.
 //   - Token: exactly one header "Authorization: Bearer TOKEN", compared in constant time; otherwise
 //     401, whether or not the path exists. A route that is an Admitter may accept other tokens,
-//     each valid for a part of its paths. Host and Origin are checked all the same.
+//     each valid for a part of its paths. Host and Origin are checked all the same. A request
+//     without the header can have the session of a browser instead, which counts only for the
+//     console and the control API, and only if a page of this daemon sends the request.
 //   - Role: a token that may only list and read reaches what a Reader names, or GET and HEAD;
 //     otherwise 403.
 //

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/sandbar-dev/sandbar"
 )
@@ -19,6 +20,7 @@ import (
 type guard struct {
 	tokens      []hashedToken // the daemon's own first
 	tenants     Tokens        // nil for none
+	sessions    Sessions      // nil for none
 	hosts       []string      // lower case, without port
 	origins     []string      // lower case
 	openMetrics bool
@@ -31,7 +33,7 @@ type hashedToken struct {
 }
 
 func newGuard(o Options, addr net.Addr) *guard {
-	g := &guard{openMetrics: o.MetricsOpen && isLoopback(addr), tenants: o.Tokens}
+	g := &guard{openMetrics: o.MetricsOpen && isLoopback(addr), tenants: o.Tokens, sessions: o.Sessions}
 	g.tokens = append(g.tokens, hashedToken{sum: sha256.Sum256([]byte(o.Token))})
 	for name, token := range o.Clients {
 		g.tokens = append(g.tokens, hashedToken{name, sha256.Sum256([]byte(token))})
@@ -72,6 +74,8 @@ type identity struct {
 	client sandbar.Client
 	// valid ends when the credentials become invalid; nil if they do not.
 	valid context.Context
+	// until is the end of the session of a browser; zero for other callers.
+	until time.Time
 }
 
 // nobody is the caller of a request without valid credentials.
@@ -98,7 +102,7 @@ func (g *guard) identify(token string) (identity, error) {
 	case err != nil:
 		return nobody, err
 	case found:
-		return identity{tenant, valid}, nil
+		return identity{client: tenant, valid: valid}, nil
 	}
 	return nobody, errToken
 }
@@ -112,7 +116,7 @@ func (g *guard) check(r *http.Request, admits func(*http.Request) (sandbar.Clien
 	if why := g.checkPlace(r); why != nil {
 		return nobody, why
 	}
-	who, err := g.bearer(r)
+	who, err := g.caller(r)
 	if err == nil || !g.needsToken(r) {
 		return who, nil
 	}
@@ -166,6 +170,48 @@ func (g *guard) bearer(r *http.Request) (identity, error) {
 		return nobody, errToken
 	}
 	return who, err
+}
+
+// caller returns the caller of a request with a valid header, or with a session and no header.
+func (g *guard) caller(r *http.Request) (identity, error) {
+	if _, given := r.Header["Authorization"]; given || g.sessions == nil || !forSessions(r) {
+		return g.bearer(r)
+	}
+	token, until, ok := g.sessions.Open(r)
+	if !ok {
+		return nobody, errToken
+	}
+	who, err := g.identify(token)
+	who.until = until
+	return who, err
+}
+
+// forSessions reports whether the session of a browser counts for a request: it is one to the
+// console or to the control API below /v1, and it shows that a page of this daemon sends it. Pages
+// of sandboxes below /r/ have the daemon's host name too, so their paths are none of these, and
+// they run with an opaque origin.
+//
+// Browsers send no Sec-Fetch-Site to a plain HTTP address, and no Origin with a GET request of the
+// same origin. The header Sandbar-Console serves there: a page of another origin cannot add it
+// without a CORS preflight, which this daemon does not answer.
+func forSessions(r *http.Request) bool {
+	if !strings.HasPrefix(r.URL.Path, "/v1/") && !strings.HasPrefix(r.URL.Path, "/console/") {
+		return false
+	}
+	proven := r.Header.Get("Sandbar-Console") == "1"
+	for _, site := range r.Header.Values("Sec-Fetch-Site") {
+		if site != "same-origin" {
+			return false
+		}
+		proven = true
+	}
+	for _, origin := range r.Header.Values("Origin") { // allowed_origins does not count
+		if !sameHost(origin, r.Host) {
+			return false
+		}
+		proven = true
+	}
+	return proven
 }
 
 // whose reports whether a token is the operator's, and which client has it.

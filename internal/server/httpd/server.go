@@ -43,6 +43,8 @@ type Options struct {
 	Clients map[string]string
 	// Tokens finds the tokens of tenants. Default: there are none.
 	Tokens Tokens
+	// Sessions finds the tokens of browsers that have logged in. Default: there are no sessions.
+	Sessions Sessions
 	// MaxConnections is the most open connections; further ones get 503. Default: no bound.
 	MaxConnections int
 	// Certificate and Key are PEM files; both empty for plain HTTP.
@@ -79,6 +81,13 @@ type Tokens interface {
 	// Requests of the bearer are cancelled then. An error says why no token, or not this one, is
 	// accepted.
 	Find(token string) (c sandbar.Client, valid context.Context, ok bool, err error)
+}
+
+// Sessions finds the tokens of browsers that have logged in. Its methods may be called
+// concurrently.
+type Sessions interface {
+	// Open returns the token of a request's session and the session's end.
+	Open(*http.Request) (token string, end time.Time, ok bool)
 }
 
 // HostHandler handles all requests to some host names. The server checks nothing for them, sets no
@@ -247,6 +256,13 @@ func (s *Server) Replace(o Options) (apply func(), err error) {
 	return func() { s.guard.Store(g) }, nil
 }
 
+// Identify returns the bearer of a token. Unauthenticated: nobody has it. Unavailable: the tokens
+// of tenants cannot be read.
+func (s *Server) Identify(token string) (sandbar.Client, error) {
+	who, err := s.guard.Load().identify(token)
+	return who.client, err
+}
+
 // URL returns the server's URL, such as "http://127.0.0.1:8080" or "unix:/run/sandbar.sock", with
 // the actual port.
 func (s *Server) URL() string {
@@ -393,7 +409,7 @@ func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
 const revokedWrite = time.Second
 
 // ErrRevoked is the cause of a request's context that has ended because its token was revoked or
-// has expired.
+// has expired, or because the browser's session has ended.
 var ErrRevoked = &sandbar.Error{Code: sandbar.Unauthenticated, Message: "the token was revoked or has expired", Fix: "use another token"}
 
 // withRequest adds the caller to a request's context, which ends with the caller's credentials,
@@ -403,11 +419,20 @@ func (who identity) withRequest(w http.ResponseWriter, r *http.Request) (_ *http
 	c.Flow, _ = r.Context().Value(flowKey{}).(string)
 	c.Address = r.RemoteAddr
 	ctx := engine.WithClient(r.Context(), c)
-	if who.valid == nil {
+	if who.valid == nil && who.until.IsZero() {
 		return r.WithContext(ctx), func() {}
 	}
-	ctx, cancel := context.WithCancelCause(engine.WithValidity(ctx, who.valid))
-	stop := context.AfterFunc(who.valid, func() {
+	ends := context.Background()
+	if who.valid != nil {
+		ends = who.valid
+		ctx = engine.WithValidity(ctx, ends)
+	}
+	release := func() {}
+	if !who.until.IsZero() { // what the session began goes on after it
+		ends, release = context.WithDeadline(ends, who.until)
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(ends, func() {
 		cancel(ErrRevoked)
 		if r.Header.Get("Upgrade") == "" { // otherwise the handler ends the connection
 			control := http.NewResponseController(w)
@@ -417,6 +442,7 @@ func (who identity) withRequest(w http.ResponseWriter, r *http.Request) (_ *http
 	})
 	return r.WithContext(ctx), func() {
 		stop()
+		release()
 		cancel(nil)
 	}
 }

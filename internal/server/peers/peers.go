@@ -187,6 +187,9 @@ func (p *Peers) proxy(owner *url.URL, key string) http.Handler {
 			x.Out.Host = x.In.Host // names of previews
 			x.Out.Header["X-Forwarded-For"] = x.In.Header["X-Forwarded-For"]
 			x.SetXForwarded()
+			if p := x.In.Header["X-Forwarded-Proto"]; p != nil { // of a proxy in front: how the browser came
+				x.Out.Header["X-Forwarded-Proto"] = p
+			}
 			x.Out.Header.Set(Header, "1")
 		},
 		Transport:     p.transport,
@@ -357,6 +360,9 @@ func (p *Peers) fetch(ctx context.Context, u *url.URL, r *http.Request) (*http.R
 	out.Host = r.Host
 	out.Header = r.Header.Clone()
 	out.Header.Del("Connection")
+	if r.TLS != nil { // as the proxy tells it: a session has another name over TLS
+		out.Header.Set("X-Forwarded-Proto", "https")
+	}
 	out.Header.Set(Header, "1")
 	got, err := p.transport.RoundTrip(out)
 	if err != nil {

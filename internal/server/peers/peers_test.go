@@ -1,6 +1,7 @@
 package peers
 
 import (
+	"crypto/tls"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -11,6 +12,43 @@ import (
 
 	"github.com/sandbar-dev/sandbar"
 )
+
+// A browser's session reaches the other daemon, which opens it, and so does whether the browser
+// came over TLS, because the cookie's name depends on it.
+func TestSessionIsForwarded(t *testing.T) {
+	const session = "Cookie: c=d; Origin: https://balancer; Sec-Fetch-Site: same-origin; X-Forwarded-Proto: https"
+	var got []string
+	b := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Cookie") == "" {
+			return // the question whether it has the sandbox
+		}
+		line := []string{}
+		for _, name := range []string{"Cookie", "Origin", "Sec-Fetch-Site", "X-Forwarded-Proto"} {
+			line = append(line, name+": "+strings.Join(r.Header.Values(name), ","))
+		}
+		got = append(got, strings.Join(line, "; "))
+	}))
+	defer b.Close()
+	p := newTest(t, b.URL)
+	for _, https := range []bool{true, false} {
+		r := httptest.NewRequest("GET", "http://balancer/v1/sandboxes/one", nil)
+		r.Header.Set("Cookie", "c=d")
+		r.Header.Set("Origin", "https://balancer")
+		r.Header.Set("Sec-Fetch-Site", "same-origin")
+		if https {
+			r.TLS = &tls.ConnectionState{}
+		} else {
+			r.Header.Set("X-Forwarded-Proto", "https") // of a proxy in front
+		}
+		p.Handler(func(*http.Request) (string, bool) { return "one", false })(r).ServeHTTP(httptest.NewRecorder(), r)
+		if _, _, err := p.List(r); err != nil {
+			t.Error(err)
+		}
+	}
+	if !slices.Equal(got, []string{session, session, session, session}) {
+		t.Errorf("the other daemon got %q", got)
+	}
+}
 
 // box answers like a daemon with one sandbox, and counts the questions for it.
 type box struct {
