@@ -37,10 +37,25 @@ export function short(s: number): string {
 
 export const since = (iso: string, now: number): number => (now - Date.parse(iso)) / 1000
 
-export const clock = (iso: string): string => new Date(iso).toLocaleTimeString(undefined, { hour: '2-digit', minute: '2-digit', second: '2-digit', hour12: false })
+const two = (n: number): string => String(n).padStart(2, '0')
 
-export const moment = (iso: string): string =>
-  new Date(iso).toLocaleString(undefined, { year: 'numeric', month: '2-digit', day: '2-digit', hour: '2-digit', minute: '2-digit', second: '2-digit', hour12: false })
+// minute returns the hour and the minute of a number of seconds since 1970, in local time.
+export function minute(t: number): string {
+  const d = new Date(t * 1000)
+  return `${two(d.getHours())}:${two(d.getMinutes())}`
+}
+
+// clock returns the local time of day.
+export function clock(iso: string): string {
+  const d = new Date(iso)
+  return `${two(d.getHours())}:${two(d.getMinutes())}:${two(d.getSeconds())}`
+}
+
+// moment returns the local date and time.
+export function moment(iso: string): string {
+  const d = new Date(iso)
+  return `${d.getFullYear()}-${two(d.getMonth() + 1)}-${two(d.getDate())} ${clock(iso)}`
+}
 
 export const count = (n: number): string => n.toLocaleString('en-GB').replace(/,/g, ' ')
 

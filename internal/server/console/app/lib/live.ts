@@ -1,6 +1,7 @@
 // What the daemon's sandboxes are at this moment: a list, which follows the daemon's events, and the
 // usage of the sandboxes that are in view.
 import { aborted, asFailure, Failure, get, of, request, serverEvents } from './api'
+import { readOnly } from './session'
 import { store } from './store'
 import type { Metrics, Notification, Preview, Sandbox } from './types'
 
@@ -235,11 +236,11 @@ async function measure(id: string): Promise<void> {
   const w = watched.get(id)
   if (!w) return
   w.running = true
-  w.next = Date.now() + (w.fast ? sampleEvery : rowEvery) - 50
+  w.next = Date.now() + (w.fast || !w.at ? sampleEvery : rowEvery) - 50 // the second one soon: it gives the load
   const u = usage.get(id) ?? { samples: [], ports: [], failure: null }
   const next: Usage = { ...u }
   try {
-    const [m, p] = await Promise.allSettled([get<Metrics>(of(id, '/metrics')), get<{ previews: Preview[] }>(of(id, '/previews'))])
+    const [m, p] = await Promise.allSettled([get<Metrics>(of(id, '/metrics')), readOnly() ? Promise.reject(new Error()) : get<{ previews: Preview[] }>(of(id, '/previews'))]) // URLs of previews give access
     if (p.status === 'fulfilled') next.ports = p.value.previews
     if (m.status === 'fulfilled') {
       const at = Date.parse(m.value.time) / 1000

@@ -148,7 +148,7 @@ function Shell({ who }: { who: Session }) {
         </nav>
         <div class="who">
           <div class="name" title={who.operator ? 'This session sees all tenants.' : `This session sees the tenant ${who.tenant}.`}>
-            <strong>{who.name || 'daemon’s token'}</strong>
+            <strong>{who.name || 'daemon'}</strong>
             <span>
               {who.operator ? 'operator' : who.tenant}
               {who.operator && who.role === 'admin' ? '' : ' · ' + who.role}
@@ -173,10 +173,10 @@ function Shell({ who }: { who: Session }) {
         )}
         {readOnly() && page.id === 'sandboxes' && !r.parts[1] && <Notice>This session is read-only: it shows everything of its tenant and changes nothing.</Notice>}
         {page.id === 'sandboxes' && (r.parts[1] ? <SandboxPage key={r.parts[1]} id={r.parts[1]} tab={r.parts[2] ?? 'overview'} /> : <Sandboxes />)}
-        {page.id === 'status' && <Lazy load={() => import('./daemon').then((m) => m.StatusPage)} props={{}} what="the status" />}
-        {page.id === 'events' && <Lazy load={() => import('./daemon').then((m) => m.EventsPage)} props={{}} what="events" />}
-        {page.id === 'doctor' && <Lazy load={() => import('./daemon').then((m) => m.DoctorPage)} props={{}} what="the doctor" />}
-        {page.id === 'configuration' && <Lazy load={() => import('./daemon').then((m) => m.ConfigurationPage)} props={{}} what="the configuration" />}
+        {page.id === 'status' && <Lazy key={page.id} load={() => import('./daemon').then((m) => m.StatusPage)} props={{}} what="the status" />}
+        {page.id === 'events' && <Lazy key={page.id} load={() => import('./daemon').then((m) => m.EventsPage)} props={{}} what="events" />}
+        {page.id === 'doctor' && <Lazy key={page.id} load={() => import('./daemon').then((m) => m.DoctorPage)} props={{}} what="the doctor" />}
+        {page.id === 'configuration' && <Lazy key={page.id} load={() => import('./daemon').then((m) => m.ConfigurationPage)} props={{}} what="the configuration" />}
       </main>
       {help && <Help pages={mine} version={who.version} onClose={() => setHelp(false)} />}
     </div>

@@ -361,7 +361,7 @@ export function EventsPage() {
         <label class="search">
           <Icon name="search" />
           <span class="offscreen">Search events by sandbox, client, reason or code</span>
-          <input type="search" placeholder="Search sandbox, client, reason, code …" value={q} onInput={(e) => set('q', e.currentTarget.value)} />
+          <input type="search" placeholder="Search sandbox, client, code …" value={q} onInput={(e) => set('q', e.currentTarget.value)} />
           <kbd aria-hidden="true">/</kbd>
         </label>
         <div class="segments" role="group" aria-label="Type">
@@ -475,7 +475,7 @@ export function DoctorPage() {
                       <strong>{m.what}</strong> <span class="muted">{m.kind}</span>
                       <div>{sentence(m.why)}</div>
                       {m.fix && (
-                        <div class="command">
+                        <div class="fixline">
                           <code>{m.fix}</code>
                           <Copy text={m.fix} label={`Copy the fix of ${m.what}`} />
                         </div>

@@ -5,7 +5,7 @@ const reasons: Record<string, string> = { stopped: 'by a request', idle: 'idle f
 
 function end(n: Notification): string {
   if (n.code) return `failed: ${n.code}`
-  if (n.outcome === 'exited') return `exit code ${n.exit_code ?? '?'}`
+  if (n.outcome === 'exited') return n.exit_code === undefined ? 'done' : `exit code ${n.exit_code}`
   if (n.outcome === 'signaled') return `signal ${n.signal ?? '?'}`
   return (n.outcome ?? 'ended').replace('_', ' ')
 }

@@ -7,7 +7,12 @@ import { Icon } from '../ui/icons'
 import { Button, Chip, Confirm, Copy, Empty, ErrorBox, Loading, Notice, useLoad } from '../ui/parts'
 import type { TabProps } from './sandbox'
 
-export function PreviewsTab({ s }: TabProps) {
+export function PreviewsTab(p: TabProps) {
+  if (readOnly()) return <Notice kind="warn">The URL of a preview gives access to the sandbox. {readOnly()}</Notice>
+  return <Previews {...p} />
+}
+
+function Previews({ s }: TabProps) {
   const { value, failure, reload } = useLoad((signal) => get<{ previews: Preview[] }>(of(s.id, '/previews'), signal), [s.id], 10_000)
   const [port, setPort] = useState('')
   const [isPublic, setPublic] = useState(false)

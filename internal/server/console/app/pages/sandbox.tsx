@@ -6,9 +6,9 @@ import { follow, live, onEvent, put, usageChanged, usageOf, watch } from '../lib
 import { go, href } from '../lib/route'
 import { useStore } from '../lib/store'
 import type { Notification, Sandbox } from '../lib/types'
-import { Actions, items, pause, renew, resume, stop, whyNot } from '../ui/actions'
+import { Actions, fork, pause, renew, resume, stop, whyNot } from '../ui/actions'
 import { Plot } from '../ui/plot'
-import { Button, Copy, Empty, ErrorBox, Fact, Facts, Labels, Loading, Menu, Notice, State, Tabs, useAction, useNow } from '../ui/parts'
+import { Button, Copy, Empty, ErrorBox, Fact, Facts, Labels, Loading, Notice, State, Tabs, useAction, useNow } from '../ui/parts'
 import { Lazy } from './app'
 import { describe } from './describe'
 import { deadline } from './sandboxes'
@@ -89,10 +89,12 @@ export function SandboxPage({ id, tab }: { id: string; tab: string }) {
                 Pause
               </Button>
             )}
+            <Button icon="fork" why={whyNot(shown, 'fork')} onClick={() => fork(shown)}>
+              Fork
+            </Button>
             <Button icon="stop" kind="danger" why={whyNot(shown, 'stop')} onClick={() => stop(shown)}>
               Stop
             </Button>
-            <Menu label="More actions" items={items(shown)} />
           </div>
         )}
       </header>
@@ -102,7 +104,7 @@ export function SandboxPage({ id, tab }: { id: string; tab: string }) {
         </Notice>
       )}
       <Tabs all={tabs} selected={selected} onSelect={(t) => go(`/sandboxes/${id}${t === 'overview' ? '' : '/' + t}`, true)} label="Parts of the sandbox" />
-      <section id="panel" role="tabpanel" aria-labelledby={'tab-' + selected} class={'panel ' + selected} tabIndex={selected === 'terminal' ? -1 : 0}>
+      <section id="panel" role="tabpanel" aria-labelledby={'tab-' + selected} class="panel" tabIndex={selected === 'terminal' ? -1 : 0}>
         {gone && selected !== 'overview' ? (
           <Empty title="The sandbox has ended">
             <p>There is nothing to show here any more.</p>
@@ -119,17 +121,17 @@ export function SandboxPage({ id, tab }: { id: string; tab: string }) {
         ) : selected === 'overview' ? (
           <Overview {...props} />
         ) : selected === 'terminal' ? (
-          <Lazy load={() => import('./terminal').then((m) => m.TerminalTab)} props={props} what="the terminal" />
+          <Lazy key={selected} load={() => import('./terminal').then((m) => m.TerminalTab)} props={props} what="the terminal" />
         ) : selected === 'processes' ? (
-          <Lazy load={() => import('./processes').then((m) => m.ProcessesTab)} props={props} what="processes" />
+          <Lazy key={selected} load={() => import('./processes').then((m) => m.ProcessesTab)} props={props} what="processes" />
         ) : selected === 'files' ? (
-          <Lazy load={() => import('./files').then((m) => m.FilesTab)} props={props} what="files" />
+          <Lazy key={selected} load={() => import('./files').then((m) => m.FilesTab)} props={props} what="files" />
         ) : selected === 'previews' ? (
-          <Lazy load={() => import('./previews').then((m) => m.PreviewsTab)} props={props} what="previews" />
+          <Lazy key={selected} load={() => import('./previews').then((m) => m.PreviewsTab)} props={props} what="previews" />
         ) : selected === 'notebook' ? (
-          <Lazy load={() => import('./notebook').then((m) => m.NotebookTab)} props={props} what="the notebook" />
+          <Lazy key={selected} load={() => import('./notebook').then((m) => m.NotebookTab)} props={props} what="the notebook" />
         ) : (
-          <Lazy load={() => import('./snapshots').then((m) => m.SnapshotsTab)} props={props} what="snapshots" />
+          <Lazy key={selected} load={() => import('./snapshots').then((m) => m.SnapshotsTab)} props={props} what="snapshots" />
         )}
       </section>
       <Actions />

@@ -104,7 +104,7 @@ export function Sandboxes() {
             <span class="offscreen">Search by id, name, image, driver, client or label</span>
             <input
               type="search"
-              placeholder="Search id, name, image, label=value …"
+              placeholder="Search id, name, label=value …"
               value={q}
               onInput={(e) => set('q', e.currentTarget.value)}
               onKeyDown={(e) => {

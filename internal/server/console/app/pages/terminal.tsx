@@ -27,8 +27,8 @@ const shell = 'if command -v bash >/dev/null 2>&1; then exec bash -l; else exec 
 // colors returns the terminal's theme.
 function colors() {
   return dark()
-    ? { background: '#0d1013', foreground: '#d7dde2', cursor: '#2dd4bf', cursorAccent: '#0d1013', selectionBackground: '#2b4a52', black: '#1c2126', brightBlack: '#7d8892', red: '#f38b8b', green: '#7fd1a0', yellow: '#e6c07b', blue: '#82b4f0', magenta: '#c9a0e8', cyan: '#6fd0d0', white: '#d7dde2', brightWhite: '#ffffff' }
-    : { background: '#fbfaf8', foreground: '#22262a', cursor: '#0f766e', cursorAccent: '#fbfaf8', selectionBackground: '#c9e4e0', black: '#22262a', brightBlack: '#6a7178', red: '#b42318', green: '#19713f', yellow: '#8a5a00', blue: '#1d5fbf', magenta: '#8033a8', cyan: '#0b6b78', white: '#5b6269', brightWhite: '#22262a' }
+    ? { background: '#0d1013', foreground: '#d7dde2', cursor: '#2dd4bf', cursorAccent: '#0d1013', selectionBackground: '#2b4a52', black: '#1c2126', brightBlack: '#7d8892', red: '#f38b8b', green: '#7fd1a0', yellow: '#e6c07b', blue: '#82b4f0', magenta: '#c9a0e8', cyan: '#6fd0d0', white: '#d7dde2', brightWhite: '#ffffff', brightRed: '#ffa8a3', brightGreen: '#9be3b8', brightYellow: '#f3d699', brightBlue: '#a6caf6', brightMagenta: '#dcbdf3', brightCyan: '#95e2e2' }
+    : { background: '#fbfaf8', foreground: '#22262a', cursor: '#0f766e', cursorAccent: '#fbfaf8', selectionBackground: '#c9e4e0', black: '#22262a', brightBlack: '#6a7178', red: '#b42318', green: '#19713f', yellow: '#8a5a00', blue: '#1d5fbf', magenta: '#8033a8', cyan: '#0b6b78', white: '#5b6269', brightWhite: '#22262a', brightRed: '#9f1d13', brightGreen: '#125a31', brightYellow: '#704900', brightBlue: '#164f9f', brightMagenta: '#6a268e', brightCyan: '#085965' }
 }
 
 // withSheets runs f, in which xterm creates <style> elements. The page's policy forbids their

@@ -1,5 +1,6 @@
 // The part of a plot that needs uPlot.
 import uPlot from 'uplot'
+import { clock, minute } from '../lib/format'
 import type { PlotProps } from './plot'
 
 // color returns a colour of the style sheet for this scheme.
@@ -20,7 +21,7 @@ export function plot(box: HTMLElement, first: PlotProps): { draw: (p: PlotProps)
     {
       width: Math.max(80, box.clientWidth),
       height,
-      padding: [6, 4, 0, 0],
+      padding: [6, 14, 0, 0],
       legend: { show: false },
       cursor: { points: { size: 6 }, y: false, drag: { x: false, y: false } },
       scales: {
@@ -34,7 +35,7 @@ export function plot(box: HTMLElement, first: PlotProps): { draw: (p: PlotProps)
         y: { range: (_u, _min, max) => [0, Math.max((max ?? 0) * 1.1, p.top ?? 0) || 1] },
       },
       axes: [
-        { ...axis, size: 22, space: 70, values: (_u, all) => all.map((t) => new Date(t * 1000).toLocaleTimeString(undefined, { hour: '2-digit', minute: '2-digit', second: '2-digit', hour12: false })) },
+        { ...axis, size: 22, space: 46, incrs: [60, 120, 300, 600, 1800, 3600], values: (_u, all) => all.map(minute) },
         { ...axis, size: 56, space: 34, values: (_u, all) => all.map((v) => p.text(v)) },
       ],
       series: [{}, ...first.series.map((s) => ({ label: s.name, stroke: color('--plot-' + s.color), width: 1.5, fill: first.series.length === 1 ? color('--plot-fill') : undefined, points: { show: false } }))] as uPlot.Series[],
@@ -45,7 +46,7 @@ export function plot(box: HTMLElement, first: PlotProps): { draw: (p: PlotProps)
             tip.hidden = i == null || (u.cursor.left ?? -1) < 0
             if (i == null) return
             const t = p.times[i]
-            tip.textContent = (t ? new Date(t * 1000).toLocaleTimeString(undefined, { hour12: false }) : '') + '  ' + p.series.map((s) => (p.series.length > 1 ? s.name + ' ' : '') + (s.values[i] == null ? '–' : p.text(s.values[i]!))).join('  ')
+            tip.textContent = (t ? clock(new Date(t * 1000).toISOString()) : '') + '  ' + p.series.map((s) => (p.series.length > 1 ? s.name + ' ' : '') + (s.values[i] == null ? '–' : p.text(s.values[i]!))).join('  ')
           },
         ],
       },
