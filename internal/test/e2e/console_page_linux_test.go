@@ -86,9 +86,10 @@ func (c *console) hear(ev any) {
 			c.note(fmt.Sprintf("%s: %s %s", ev.Entry.Source, ev.Entry.Text, ev.Entry.URL))
 		}
 	case *runtime.EventExceptionThrown:
-		c.note("exception: " + ev.ExceptionDetails.Error())
+		b, _ := json.Marshal(ev.ExceptionDetails)
+		c.note("exception: " + string(b))
 	case *runtime.EventConsoleAPICalled:
-		if ev.Type == runtime.APITypeError || ev.Type == runtime.APITypeWarning {
+		if ev.Type == "error" || ev.Type == "warning" {
 			b, _ := json.Marshal(ev.Args)
 			c.note("console: " + string(b))
 		}
@@ -299,13 +300,13 @@ func TestConsoleFlows(t *testing.T) {
 		c.js("document.querySelector('.xterm-helper-textarea').focus()")
 		c.keys("echo $((6*7)); stty size" + kb.Enter)
 		screen := "document.querySelector('.xterm-rows').innerText"
-		c.until(screen + ".includes('42')")
-		before := c.js("return " + screen + ".match(/(\\d+) (\\d+)\\s*$/m)?.[0]")
+		c.until("%s.includes('42')", screen)
+		before := c.js("return %s.match(/(\\d+) (\\d+)\\s*$/m)?.[0]", screen)
 		c.size(900, 600)
 		c.until("document.querySelector('.xterm-rows').getBoundingClientRect().width < 700")
 		c.keys("clear; stty size; echo ready" + kb.Enter)
-		c.until(screen + ".includes('ready')")
-		if after := c.js("return " + screen + ".match(/(\\d+) (\\d+)/)?.[0]"); after == before || after == "undefined" {
+		c.until("%s.includes('ready')", screen)
+		if after := c.js("return %s.match(/(\\d+) (\\d+)/)?.[0]", screen); after == before || after == "undefined" {
 			t.Errorf("the size is %q, and was %q before", after, before)
 		}
 		c.size(1280, 800)

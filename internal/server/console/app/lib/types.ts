@@ -132,19 +132,24 @@ export interface CellEvent {
 }
 
 export interface Pool {
+  name: string
   driver: string
-  language?: string
-  image?: string
+  language: string
+  image: string
   ready: number
   wanted: number
+  hits: number
+  misses: number
+  failed: number
+  lost: number
 }
 
 // Status is the answer of GET /v1/status. A tenant's token gets its own part only.
 export interface Status {
   version: string
   started_at: string
-  driver: string
-  boundary: string
+  driver?: string
+  boundary?: string
   drivers?: { name: string; boundary: string; state: string; error?: string }[]
   engine?: { active: number; queued: number; ready: number; sandboxes: number; removing: number; capacity: number }
   ready_pools?: Pool[]
@@ -152,11 +157,13 @@ export interface Status {
     total: number
     by_language: Record<string, number>
     by_outcome: Record<string, number>
-    p50_ms: number
-    p95_ms: number
-    p99_ms: number
+    window_seconds: number
+    p50_ms?: number
+    p95_ms?: number
+    p99_ms?: number
     rate_1m: number
   }
+  errors?: Record<string, number>
   refusals?: Record<string, number>
   kills?: Record<string, number>
   clients: { name: string; tenant: string; sandboxes: number; active: number; queued: number }[]

@@ -8,7 +8,7 @@ import type { Sandbox } from '../lib/types'
 import { Button, Dialog, ErrorBox, Field, toast, useLoad } from '../ui/parts'
 
 interface Images {
-  images: { name: string }[]
+  images: { name: string; source: string }[]
   drivers?: string[]
 }
 
@@ -61,7 +61,7 @@ export function Create({ onClose }: { onClose: () => void }) {
       setBusy(false)
     }
   }
-  const names = images.value?.images.map((i) => i.name).filter((n) => n !== 'host') ?? []
+  const names = images.value?.images.filter((i) => i.name !== 'host' && i.source !== 'missing').map((i) => i.name) ?? []
   return (
     <Dialog title="Create a sandbox" onClose={onClose} wide>
       <form

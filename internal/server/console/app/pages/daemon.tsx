@@ -1,7 +1,7 @@
 // The pages of the daemon: status, events, doctor and configuration.
 import { useEffect, useMemo, useRef, useState } from 'preact/hooks'
 import { get } from '../lib/api'
-import { clock, count, duration, millis, moment, plural, shortID, since } from '../lib/format'
+import { clock, count, duration, millis, moment, percent, plural, shortID, since } from '../lib/format'
 import { follow, live } from '../lib/live'
 import { go, href, route } from '../lib/route'
 import { session } from '../lib/session'
@@ -62,19 +62,20 @@ export function StatusPage() {
         <div class="status">
           {v.engine && (
             <div class="tiles">
-              <Tile name="Programs running" value={v.engine.active} of={v.engine.capacity} />
+              <Tile name="Slots in use" value={v.engine.active + v.engine.sandboxes + v.engine.ready} of={v.engine.capacity} />
+              <Tile name="Executions now" value={v.engine.active} />
               <Tile name="Waiting" value={v.engine.queued} bad={v.engine.queued > 0} />
               <Tile name="Sandboxes" value={v.engine.sandboxes} />
               <Tile name="Ready" value={v.engine.ready} />
-              <Tile name="Being removed" value={v.engine.removing} />
-              {v.executions && <Tile name="Executions" value={v.executions.total} />}
+              {v.engine.removing > 0 && <Tile name="Not removed yet" value={v.engine.removing} bad />}
+              {v.executions && <Tile name="Programs ended" value={v.executions.total} />}
             </div>
           )}
           {v.executions && (
             <div class="plots">
-              <Plot title="Executions per second" times={times} series={[{ name: 'rate', color: 1, values: points.map((p) => p.rate) }]} text={(x) => (x >= 10 ? x.toFixed(0) : x.toFixed(2))} top={1} />
+              <Plot title="Programs per second" times={times} series={[{ name: 'rate', color: 1, values: points.map((p) => p.rate) }]} text={(x) => (x >= 10 ? x.toFixed(0) : x.toFixed(2))} top={1} />
               <Plot
-                title="Latency of executions"
+                title="Time of a program"
                 times={times}
                 series={[
                   { name: 'p50', color: 1, values: points.map((p) => p.p50) },
@@ -85,7 +86,7 @@ export function StatusPage() {
                 top={10}
               />
               <Plot
-                title="Programs"
+                title="Executions"
                 times={times}
                 series={[
                   { name: 'running', color: 1, values: points.map((p) => p.active) },
@@ -107,8 +108,9 @@ export function StatusPage() {
             </div>
           )}
           <div class="columns2">
-            {v.executions && <Counts title="Executions by language" all={v.executions.by_language} none="No execution yet." />}
-            {v.executions && <Counts title="Executions by outcome" all={v.executions.by_outcome} none="No execution yet." />}
+            {v.executions && <Counts title="Programs by language" all={v.executions.by_language} none="No program has ended yet." />}
+            {v.executions && <Counts title="Programs by outcome" all={v.executions.by_outcome} none="No program has ended yet." />}
+            {v.errors && <Counts title="Failures of the platform" all={v.errors} none="No execution was refused or failed." />}
             {v.refusals && <Counts title="Refusals" all={v.refusals} none="No request was refused." />}
             {v.kills && <Counts title="Kills" all={v.kills} none="No program was killed at a limit." />}
             {v.ready_pools && (
@@ -127,6 +129,9 @@ export function StatusPage() {
                         <th scope="col" class="number">
                           Wanted
                         </th>
+                        <th scope="col" class="number">
+                          Hits
+                        </th>
                       </tr>
                     </thead>
                     <tbody>
@@ -137,6 +142,9 @@ export function StatusPage() {
                           <td>{p.image || 'host'}</td>
                           <td class="number">{p.ready}</td>
                           <td class="number">{p.wanted}</td>
+                          <td class="number" title={`${p.hits} requests got a ready sandbox, ${p.misses} did not`}>
+                            {p.hits + p.misses ? percent((100 * p.hits) / (p.hits + p.misses)) : '–'}
+                          </td>
                         </tr>
                       ))}
                     </tbody>
@@ -435,7 +443,6 @@ interface Report {
   drivers: { name: string; summary: string; available: boolean; boundary?: string; problem?: string; fix?: string; notes?: string[]; enforced?: Record<string, string>; facts?: Check[] }[]
   kernel?: Check[]
   languages?: { name: string; interpreter: string; available: boolean; path?: string; fix?: string; problem?: string }[]
-  sandbox?: { ok: boolean; total_ms?: number; problem?: string; error?: string; fix?: string }
 }
 
 export function DoctorPage() {
@@ -550,7 +557,6 @@ function problems(v: Report): { what: string; kind: string; why: string; fix: st
   for (const c of v.kernel ?? []) if (c.state !== 'yes' && c.fix) all.push({ what: c.name, kind: 'kernel', why: c.detail || (c.state ?? 'missing'), fix: c.fix })
   for (const d of v.drivers) if (!d.available) all.push({ what: d.name, kind: 'driver', why: d.problem ?? 'not available', fix: d.fix ?? '' })
   for (const l of v.languages ?? []) if (!l.available) all.push({ what: l.name, kind: 'language', why: l.problem ?? `there is no ${l.interpreter}`, fix: l.fix ?? '' })
-  if (v.sandbox && !v.sandbox.ok) all.push({ what: 'a trial sandbox', kind: 'sandbox', why: v.sandbox.problem ?? v.sandbox.error ?? 'it failed', fix: v.sandbox.fix ?? '' })
   return all
 }
 
@@ -558,9 +564,12 @@ function problems(v: Report): { what: string; kind: string; why: string; fix: st
 
 interface Setting {
   name: string
-  value: unknown
+  value: string
   source: string
-  help?: string
+  secret: boolean
+  live: boolean
+  variable: string
+  help: string
 }
 
 export function ConfigurationPage() {
@@ -568,7 +577,7 @@ export function ConfigurationPage() {
   const [q, setQ] = useState('')
   const [only, setOnly] = useState(false)
   const all = value?.settings ?? []
-  const shown = all.filter((s) => (!only || s.source !== 'default') && (!q || (s.name + ' ' + text(s.value) + ' ' + s.source).toLowerCase().includes(q.toLowerCase())))
+  const shown = all.filter((s) => (!only || s.source !== 'default') && (!q || [s.name, s.value, s.source, s.variable, s.help].join(' ').toLowerCase().includes(q.toLowerCase())))
   return (
     <>
       <header class="page">
@@ -618,11 +627,14 @@ export function ConfigurationPage() {
                 <tbody>
                   {shown.map((s) => (
                     <tr key={s.name} class={s.source === 'default' ? '' : 'changed'}>
-                      <th scope="row" title={s.help}>
+                      <th scope="row" title={s.variable}>
                         <code>{s.name}</code>
                       </th>
                       <td>
-                        <code class="value">{text(s.value) || <span class="muted">–</span>}</code>
+                        {s.secret ? <Chip>secret</Chip> : <code class="value">{s.value.trim() || <span class="muted">–</span>}</code>} {s.live && s.source !== 'default' && <Chip>SIGHUP applies changes</Chip>}
+                        <div class="help" title={s.help}>
+                          {s.help}
+                        </div>
                       </td>
                       <td class={s.source === 'default' ? 'muted' : ''}>{s.source}</td>
                     </tr>
@@ -640,6 +652,3 @@ export function ConfigurationPage() {
     </>
   )
 }
-
-const text = (v: unknown): string => (v === null || v === undefined ? '' : typeof v === 'string' ? v : typeof v === 'object' ? JSON.stringify(v) : String(v))
-

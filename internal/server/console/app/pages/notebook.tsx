@@ -37,7 +37,7 @@ function notebook(context: string): Store<Cell[]> {
 }
 
 interface Languages {
-  languages: { name: string; contexts?: boolean }[]
+  languages: { name: string; contexts: boolean; available: boolean }[]
 }
 
 const all = ['python', 'javascript', 'typescript', 'bash']
@@ -52,7 +52,7 @@ export function NotebookTab({ s }: TabProps) {
   const [removing, remove] = useState<Context | null>(null)
   const contexts = value?.contexts ?? []
   const shown = contexts.find((c) => c.id === selected) ?? contexts.at(-1)
-  const names = languages.value?.languages.filter((l) => l.contexts !== false).map((l) => l.name) ?? all
+  const names = languages.value?.languages.filter((l) => l.contexts && l.available).map((l) => l.name) ?? all
   const create = () => {
     setBusy(true)
     setFailed(null)

@@ -83,6 +83,9 @@ export function Sandboxes() {
     return () => document.removeEventListener('keydown', keys)
   }, [])
   useEffect(() => {
+    if (l.loaded) performance.mark('ready') // for the benchmark of the page
+  }, [l.loaded])
+  useEffect(() => {
     if (filtered) announce(plural(shown.length, 'sandbox', 'sandboxes') + ' found.')
   }, [shown.length, filtered])
   const paused = all.reduce((n, s) => n + (s.state === 'paused' ? 1 : 0), 0)
