@@ -9,7 +9,9 @@ import (
 
 // The protocols of an upgraded connection.
 const (
-	UpgradeExec = "sandbar-exec" // frames, for a command
+	// frames, for a command; also the subprotocol of a WebSocket whose binary messages have a whole
+	// number of frames each
+	UpgradeExec = "sandbar-exec"
 	UpgradeTCP  = "tcp"          // bytes, for a port
 )
 
