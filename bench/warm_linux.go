@@ -220,13 +220,18 @@ func (d *daemon) awaitReady(template string, n int) error {
 
 // awaitRest waits until all wanted sandboxes of a template are ready and concurrent removals have
 // ended. Making the next sandbox takes more processor time than an execution in a ready one, and
-// with two processors it would be measured too. The sustained rates measure both together.
+// with two processors it would be measured too. The sustained rates measure both together. It
+// waits for no sandbox if no execution has asked for one: the driver then makes a sandbox faster
+// than it would be taken.
 func (d *daemon) awaitRest(template string) error {
-	wanted, err := d.metric(`sandbar_template_wanted{template="` + template + `"}`)
+	all, err := d.metrics()
 	if err != nil {
 		return err
 	}
-	err = d.awaitReady(template, max(1, int(wanted)))
+	of := func(name string) int { return int(all[name+`{template="`+template+`"}`]) }
+	if of("sandbar_template_hits_total")+of("sandbar_template_misses_total") > 0 {
+		err = d.awaitReady(template, max(1, of("sandbar_template_wanted")))
+	}
 	time.Sleep(20 * time.Millisecond)
 	return err
 }

@@ -135,6 +135,23 @@ type Stats struct {
 	Removing  int // ended sandboxes whose removal failed repeatedly; each keeps its slot until it is gone
 }
 
+// ClientStats is the load of one client of the default tenant, or of another tenant with all its
+// clients.
+type ClientStats struct {
+	Name   string // "" for the daemon's own token, and for a tenant
+	Tenant string // "" for the default tenant
+
+	Sandboxes int // long-lived sandboxes with a slot
+	Active    int // one-shot executions with a slot
+	Queued    int // waiting for a slot
+}
+
+// ContextLanguage is a language of contexts.
+type ContextLanguage struct {
+	Name    string
+	Aliases []string
+}
+
 // Sink receives the events of an execution in order, from one goroutine at a time. A Sink that
 // blocks also blocks the program's output.
 //

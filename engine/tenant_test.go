@@ -157,7 +157,7 @@ func found(ok bool) error {
 // untried are the methods without a caller: they concern the whole engine, or are called after
 // another method has found the sandbox.
 var untried = []string{"Engine.Admit", "Engine.Available", "Engine.Caps", "Engine.Create", "Engine.Drivers", "Engine.Languages", "Engine.Limits", "Engine.Owner", "Engine.Probe",
-	"Engine.Run", "Engine.Saves", "Engine.SetClients", "Engine.SetTenants", "Engine.Shutdown", "Engine.Stats", "Engine.StatsOf", "Engine.Suspend", "Engine.Templates",
+	"Engine.Run", "Engine.Saves", "Engine.SetClients", "Engine.SetTenants", "Engine.Shutdown", "Engine.ClientStats", "Engine.Stats", "Engine.StatsOf", "Engine.Suspend", "Engine.Templates",
 	"Sandbox.Context", "Sandbox.Contexts", "Sandbox.Done", "Sandbox.End", "Sandbox.FS", "Sandbox.Hold", "Sandbox.ID", "Sandbox.Info", "Sandbox.Process", "Sandbox.Processes", "Sandbox.SetNote"}
 
 // Every method that finds or uses a sandbox refuses it to other tenants as one that does not exist,
@@ -380,6 +380,15 @@ func TestQuotas(t *testing.T) {
 			}
 			if got := r.StatsOf(as(t, "a", sandbar.RoleUser)); got.Sandboxes != 1 || got.Capacity != 1 {
 				t.Errorf("%+v", got)
+			}
+			if got := r.ClientStats(as(t, "a", sandbar.RoleReadOnly)); len(got) != 1 || got[0].Tenant != "a" || got[0].Name != "" || got[0].Sandboxes != 1 {
+				t.Errorf("the clients of the tenant are %+v", got)
+			}
+			if got := r.ClientStats(as(t, "b", sandbar.RoleUser)); slices.ContainsFunc(got, func(c engine.ClientStats) bool { return c.Tenant != "b" }) {
+				t.Errorf("another tenant sees the clients %+v", got)
+			}
+			if got := r.ClientStats(t.Context()); !slices.ContainsFunc(got, func(c engine.ClientStats) bool { return c.Tenant == "a" && c.Sandboxes == 1 }) {
+				t.Errorf("the daemon itself sees the clients %+v", got)
 			}
 			if got := r.StatsOf(as(t, "b", sandbar.RoleUser)); got.Sandboxes != 0 {
 				t.Errorf("%+v", got)

@@ -12,7 +12,7 @@ const (
 	// frames, for a command; also the subprotocol of a WebSocket whose binary messages have a whole
 	// number of frames each
 	UpgradeExec = "sandbar-exec"
-	UpgradeTCP  = "tcp"          // bytes, for a port
+	UpgradeTCP  = "tcp" // bytes, for a port
 )
 
 // Kind is the kind of a frame.
