@@ -7,12 +7,15 @@ import (
 	"flag"
 	"fmt"
 	"image/png"
+	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/input"
@@ -29,6 +32,9 @@ var updatePictures = flag.Bool("update", false, "write the pictures of docs/cons
 
 // consoleNeeds are the requirements of tests of the console's page.
 var consoleNeeds = []testenv.Requirement{testenv.Once, testenv.Linux, testenv.UserNS, testenv.NpmConsole, testenv.Chromium}
+
+// consolePatience bounds each wait for the page.
+const consolePatience = 40 * time.Second
 
 // console is a tab of a browser with the console of a daemon. The test fails if the page logs an
 // error, breaks its policy, or sends a request to another origin.
@@ -169,13 +175,17 @@ func (c *console) js(body string, args ...any) string {
 // until waits until an expression of the page is true.
 func (c *console) until(expression string, args ...any) {
 	c.t.Helper()
-	defer func() {
-		if c.t.Failed() {
-			c.picture("failed")
-			c.t.Logf("the page shows: %s", c.js("return text()"))
+	expression = fmt.Sprintf(expression, args...)
+	for end := time.Now().Add(consolePatience); ; time.Sleep(20 * time.Millisecond) {
+		got := script(c.t, c.tab, pageScript+"return !!("+expression+")")
+		if got == "true" {
+			return
 		}
-	}()
-	becomes(c.t, c.tab, pageScript+"return !!("+fmt.Sprintf(expression, args...)+")", "true")
+		if time.Now().After(end) {
+			c.picture("failed")
+			c.t.Fatalf("%s: %s; the page at %s shows: %s", expression, got, c.js("return location.href"), c.js("return text()"))
+		}
+	}
 }
 
 // shows waits until the page shows a text.
@@ -202,6 +212,21 @@ func (c *console) fill(label, text string) {
 func (c *console) keys(keys string, opts ...chromedp.KeyOption) {
 	c.t.Helper()
 	c.do(chromedp.KeyEvent(keys, opts...))
+}
+
+// press presses a key of a shortcut. The event has its text, as a keyboard's has, so the page can
+// keep the browser from typing it.
+func (c *console) press(key string) {
+	c.t.Helper()
+	for _, kind := range []input.DispatchKeyEventType{"keyDown", "keyUp"} {
+		p := input.DispatchKeyEventParams{Type: kind, Key: key}
+		if kind == "keyDown" {
+			p.Text = key
+		}
+		if _, err := chromedp.Call(c.tab, input.DispatchKeyEvent, p); err != nil {
+			c.t.Fatal(err)
+		}
+	}
 }
 
 // insert inserts a text where the focus is, as an input method does.
@@ -261,7 +286,7 @@ func TestConsoleFlows(t *testing.T) {
 	c.shows("No sandboxes")
 
 	// Create, by the keyboard.
-	c.keys("n")
+	c.press("n")
 	c.shows("Create a sandbox")
 	c.fill("Name", "bad/name")
 	c.click("Create")
@@ -285,7 +310,7 @@ func TestConsoleFlows(t *testing.T) {
 	other := strings.TrimSpace(d.cli(t, "create", "--name", "elsewhere"))
 	c.open("/sandboxes")
 	c.shows("elsewhere")
-	c.keys("/")
+	c.press("/")
 	c.insert("owner=ci")
 	c.until("document.querySelectorAll('.rows [role=row]').length === 1 && text().includes('builder')")
 	c.keys(kb.ArrowDown)
@@ -470,7 +495,7 @@ func TestConsoleFlows(t *testing.T) {
 		c.open("/events?q=elsewhere")
 		c.open("/events?type=sandbox")
 		c.until("[...document.querySelectorAll('.events tr')].some(r => r.innerText.includes('Ended'))")
-		c.keys("?")
+		c.press("?")
 		c.shows("Keyboard shortcuts")
 		c.keys(kb.Escape)
 		c.until("!document.querySelector('dialog[open]')")
@@ -478,6 +503,111 @@ func TestConsoleFlows(t *testing.T) {
 		c.until("field('Token')")
 	})
 	c.t = t
+}
+
+// A read-only session sees its tenant and offers no change that would be refused; a user of a tenant
+// has no pages of the operator; a session ends with its token.
+func TestConsoleRoles(t *testing.T) {
+	testenv.Need(t, append(consoleNeeds, testenv.Freezer)...)
+	dir := t.TempDir()
+	tokens, others := tokensOf(t, dir, "a"), tokensOf(t, dir, "b")
+	d := newConsoleDaemon(t, dir, "SANDBAR_DRIVER=native", "SANDBAR_TEMPLATES=off")
+	create := func(token, name string) {
+		t.Helper()
+		req, err := http.NewRequestWithContext(t.Context(), "POST", "http://"+d.addr+"/v1/sandboxes", strings.NewReader(`{"name":"`+name+`"}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Authorization", "Bearer "+token)
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != http.StatusCreated {
+			t.Fatal(resp.Status)
+		}
+	}
+	create(tokens["user"], "of-a")
+	create(others["user"], "of-b")
+	c := openConsole(t, d)
+	c.logIn(tokens["read-only"])
+	c.shows("of-a")
+	c.shows("This session is read-only")
+	c.until("!text().includes('of-b') && !button('Doctor') && !button('Configuration')")
+	c.until("button('Create').getAttribute('aria-disabled') === 'true' && button('Create').title.includes('read-only')")
+	c.js("document.querySelector('.rows [role=row]').click()")
+	c.until("['Renew', 'Pause', 'Fork', 'Stop'].every(n => button(n)?.getAttribute('aria-disabled') === 'true')")
+	for tab, says := range map[string]string{"Terminal": "read-only", "Previews": "read-only", "Processes": "No background processes", "Files": "No files here", "Notebook": "No contexts"} {
+		c.click(tab)
+		c.shows(says)
+	}
+	c.open("/status")
+	c.shows("Sandboxes")
+	c.until("!document.querySelector('[role=alert]')")
+	c.click("Log out")
+	c.until("field('Token')")
+	c.logIn(others["user"])
+	c.shows("of-b")
+	c.until("!text().includes('of-a') && !button('Doctor') && button('Create').getAttribute('aria-disabled') !== 'true'")
+	// The daemon's token has all of it.
+	c.click("Log out")
+	c.until("field('Token')")
+	c.logIn(token)
+	c.shows("of-a")
+	c.until("text().includes('of-b') && button('Doctor') && button('Configuration')")
+}
+
+// A thousand sandboxes are in the list; the page renders only those in view, finds one of them, and
+// shows a change.
+func TestConsoleMany(t *testing.T) {
+	testenv.Need(t, consoleNeeds...)
+	const many = 1000
+	d := newConsoleDaemon(t, t.TempDir(), "SANDBAR_DRIVER=local", "SANDBAR_TEMPLATES=off", "SANDBAR_MAX_SANDBOXES=1100")
+	var all sync.WaitGroup
+	for part := range 4 {
+		all.Go(func() {
+			for i := part; i < many; i += 4 {
+				if err := d.ask(t.Context(), "POST", "/sandboxes", object{"name": fmt.Sprintf("box-%04d", i), "labels": object{"part": fmt.Sprint(part)}}, nil); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+	if t.Failed() {
+		t.FailNow()
+	}
+	c := openConsole(t, d)
+	c.expect("/metrics") // the driver local cannot measure
+	c.logIn(token)
+	c.shows("1 000 running")
+	rows := func() int {
+		n, err := strconv.Atoi(c.js("return document.querySelectorAll('.rows [role=row]').length"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	c.until("document.querySelectorAll('.rows [role=row]').length > 10")
+	if n := rows(); n > 60 {
+		t.Errorf("%d rows are rendered", n)
+	}
+	c.js("document.querySelector('.table').scrollTop = 1e9")
+	c.until("document.querySelector('.rows [role=row]:last-child').getAttribute('aria-rowindex') === '1001'")
+	c.js("[...document.querySelectorAll('.head button')].find(b => named(b) === 'Sandbox').click()")
+	c.until("text().includes('box-0999')")
+	c.press("/")
+	c.insert("part=3 box-04")
+	c.until("text().includes('25 of 1 000')")
+	c.picture("many")
+	gone := strings.TrimSpace(c.js("return document.querySelector('.rows [role=row]').dataset.id"))
+	d.cli(t, "stop", gone)
+	c.until("text().includes('24 of 999') && !document.querySelector('[data-id=%q]')", gone)
+	if n := rows(); n != 24 {
+		t.Errorf("%d rows are rendered", n)
+	}
 }
 
 // looks are the sizes and colours in which every page is pictured.
@@ -631,7 +761,7 @@ func TestConsoleLooks(t *testing.T) {
 		}},
 		{"help", func() {
 			c.js("document.activeElement.blur()")
-			c.keys("?")
+			c.press("?")
 			c.shows("Keyboard shortcuts")
 		}},
 	}

@@ -61,7 +61,7 @@ export const count = (n: number): string => n.toLocaleString('en-GB').replace(/,
 
 export const percent = (n: number): string => (n >= 10 ? n.toFixed(0) : n.toFixed(1)) + ' %'
 
-export const millis = (n: number): string => (n >= 10000 ? (n / 1000).toFixed(1) + ' s' : n >= 100 ? n.toFixed(0) + ' ms' : n.toFixed(1) + ' ms')
+export const millis = (n: number): string => (n >= 1000 ? (n / 1000).toFixed(n >= 10000 ? 0 : 1) + ' s' : n >= 100 ? n.toFixed(0) + ' ms' : n.toFixed(1) + ' ms')
 
 // plural returns a number with its noun.
 export const plural = (n: number, one: string, many = one + 's'): string => `${count(n)} ${n === 1 ? one : many}`
