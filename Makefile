@@ -12,9 +12,11 @@ RUN      ?=
 
 # 0: build without the driver wasm and the modes simple and v86.
 WASM     ?= 1
+# 0: build without the browser console.
+CONSOLE  ?= 1
 
 export CGO_ENABLED = 0
-export WASM
+export WASM CONSOLE
 
 RUNNER      = .cache/bin/runner
 RUNNERFLAGS = $(if $(RACE),-race) $(if $(TESTENV_LONG),-timeout 2h) $(if $(RUN),-run '$(RUN)') $(if $(P),-p $(P)) -summary .cache/summary
@@ -26,7 +28,7 @@ HOST        = env -u GOOS -u GOARCH
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
 
-build: ## build bin/sandbar, with embedded agent and WebAssembly modules, bin/sandbar-agent and bin/sandbar-porter (WASM=0: without the modules)
+build: ## build bin/sandbar, with embedded agent, console and WebAssembly modules, bin/sandbar-agent and bin/sandbar-porter (WASM=0, CONSOLE=0: without)
 	@sh scripts/build.sh $(VERSION)
 
 # The first build takes minutes, so the demonstration runs as soon as its parts are built.
@@ -46,7 +48,7 @@ race: runner ## run all tests with the race detector
 	@sh scripts/tools.sh race
 	@$(MAKE) --no-print-directory test RACE=1
 
-lint: ## run gofmt, go vet for every platform, staticcheck and govulncheck; check the subjects of commits
+lint: ## run gofmt, go vet for every platform, staticcheck and govulncheck; check the types of the browser console and the subjects of commits
 	@sh scripts/lint.sh
 
 fuzz: ## run every fuzz target for FUZZTIME (10s)
@@ -99,7 +101,7 @@ tools: ## fetch the tools of the tests that this machine lacks
 	@sh scripts/tools.sh test
 
 clean: ## remove all built and fetched files
-	rm -rf bin .cache internal/agent/embedded/sandbar-agent internal/agent/embedded/.sandbar-agent.* internal/agent/porter/embedded/sandbar-porter internal/agent/porter/embedded/.sandbar-porter.* internal/wasm/artefact/*.wasm* internal/wasm/artefact/libv86.js* internal/wasm/artefact/*bios.bin* internal/wasm/artefact/sandbar-guest
+	rm -rf bin .cache internal/agent/embedded/sandbar-agent internal/agent/embedded/.sandbar-agent.* internal/agent/porter/embedded/sandbar-porter internal/agent/porter/embedded/.sandbar-porter.* internal/wasm/artefact/*.wasm* internal/wasm/artefact/libv86.js* internal/wasm/artefact/*bios.bin* internal/wasm/artefact/sandbar-guest internal/server/console/dist internal/server/console/app/node_modules
 
 vet:
 	go vet ./...

@@ -471,3 +471,12 @@ func (c *Context) Remove() {
 	}
 	c.stop()
 }
+
+// ContextLanguages returns the languages of contexts.
+func ContextLanguages() []ContextLanguage {
+	var all []ContextLanguage
+	for _, l := range kernel.Languages() {
+		all = append(all, ContextLanguage{Name: l.Name, Aliases: l.Aliases})
+	}
+	return all
+}

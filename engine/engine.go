@@ -151,6 +151,24 @@ type Stats struct {
 	Removing  int // ended sandboxes whose removal failed repeatedly; each keeps its slot until it is gone
 }
 
+// ClientStats is the load of one client of the default tenant, or of another tenant with all its
+// clients.
+type ClientStats struct {
+	Name   string // "" for the daemon's own token, and for a tenant
+	Tenant string // "" for the default tenant
+
+	Sandboxes int   // long-lived sandboxes with a slot
+	Active    int   // one-shot executions with a slot
+	Queued    int   // requests that wait for a slot
+	Memory    int64 // the memory limits of all of these together, in bytes
+}
+
+// ContextLanguage is a language of contexts.
+type ContextLanguage struct {
+	Name    string
+	Aliases []string
+}
+
 // Sink receives the events of an execution in order, from one goroutine at a time. A Sink that
 // blocks also blocks the program's output.
 //

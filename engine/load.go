@@ -1,36 +1,5 @@
 package engine
 
-import (
-	"cmp"
-	"slices"
-)
-
-// ClientStats is the load of one client of the default tenant, or of another tenant with all its
-// tokens, at one moment.
-type ClientStats struct {
-	Tenant    string // "" for the default tenant
-	Name      string // of the client; "" for the daemon's own token, and for a tenant
-	Sandboxes int    // slots that it has: executions and long-lived sandboxes
-	Queued    int    // requests that wait for a slot
-	Memory    int64  // the memory limits of its sandboxes and waiting requests together, in bytes
-}
-
-// ClientStats returns the load of all clients and tenants that have had a request, ordered by their
-// names.
-func (e *Engine) ClientStats() []ClientStats {
-	q := e.queue
-	q.mu.Lock()
-	all := make([]ClientStats, 0, len(q.clients))
-	for p, s := range q.clients {
-		all = append(all, ClientStats{Tenant: p.tenant, Name: p.name, Sandboxes: s.taken, Queued: s.waiting, Memory: s.use.memory})
-	}
-	q.mu.Unlock()
-	slices.SortFunc(all, func(a, b ClientStats) int {
-		return cmp.Or(cmp.Compare(a.Tenant, b.Tenant), cmp.Compare(a.Name, b.Name))
-	})
-	return all
-}
-
 // DriverStats is the load of one driver at one moment.
 type DriverStats struct {
 	Name      string

@@ -264,7 +264,7 @@ func (a *pools) snapshot() []TemplateStats {
 	for _, p := range a.list {
 		if !p.derived {
 			s := *p.stats
-			s.Name = p.name
+			s.Name, s.Driver, s.Language, s.Image = p.name, p.key.driver, p.key.language, p.key.image
 			for _, q := range a.list {
 				if q.stats == p.stats {
 					s.Ready += len(q.ready)

@@ -36,7 +36,10 @@ type Template struct {
 type TemplateStats struct {
 	// Name is the language, or "plain" for none. "@" and the image follow, unless that is
 	// sandbar.ImageHost, and "#2" if an earlier template has the same name.
-	Name   string
+	Name string
+	// Driver, Language and Image are those of the template; Language is "" for none.
+	Driver, Language, Image string
+
 	Ready  int // ready sandboxes
 	Target int // how many sandboxes should be ready
 

@@ -1,9 +1,11 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"math"
+	"slices"
 	"strconv"
 	"time"
 
@@ -213,6 +215,24 @@ func checkTenants(tenants map[string]TenantLimits) error {
 		}
 	}
 	return nil
+}
+
+// ClientStats returns the load of those clients and tenants that the caller in ctx sees and that
+// have had a request, sorted by tenant and name.
+func (e *Engine) ClientStats(ctx context.Context) []ClientStats {
+	c, own := callerOf(ctx)
+	e.queue.mu.Lock()
+	defer e.queue.mu.Unlock()
+	all := []ClientStats{}
+	for p, s := range e.queue.clients {
+		if own || c.Sees(sandbar.Client{Tenant: p.tenant}, "") {
+			all = append(all, ClientStats{Name: p.name, Tenant: p.tenant, Sandboxes: s.taken - s.oneShots, Active: s.oneShots, Queued: s.waiting, Memory: s.use.memory})
+		}
+	}
+	slices.SortFunc(all, func(a, b ClientStats) int {
+		return cmp.Or(cmp.Compare(a.Tenant, b.Tenant), cmp.Compare(a.Name, b.Name))
+	})
+	return all
 }
 
 // StatsOf is Stats of what the caller in ctx sees: for a tenant its own load, and as Capacity its

@@ -381,6 +381,15 @@ func TestQuotas(t *testing.T) {
 			if got := r.StatsOf(as(t, "a", sandbar.RoleUser)); got.Sandboxes != 1 || got.Capacity != 1 {
 				t.Errorf("%+v", got)
 			}
+			if got := r.ClientStats(as(t, "a", sandbar.RoleReadOnly)); len(got) != 1 || got[0].Tenant != "a" || got[0].Name != "" || got[0].Sandboxes != 1 {
+				t.Errorf("the clients of the tenant are %+v", got)
+			}
+			if got := r.ClientStats(as(t, "b", sandbar.RoleUser)); slices.ContainsFunc(got, func(c engine.ClientStats) bool { return c.Tenant != "b" }) {
+				t.Errorf("another tenant sees the clients %+v", got)
+			}
+			if got := r.ClientStats(t.Context()); !slices.ContainsFunc(got, func(c engine.ClientStats) bool { return c.Tenant == "a" && c.Sandboxes == 1 }) {
+				t.Errorf("the daemon itself sees the clients %+v", got)
+			}
 			if got := r.StatsOf(as(t, "b", sandbar.RoleUser)); got.Sandboxes != 0 {
 				t.Errorf("%+v", got)
 			}

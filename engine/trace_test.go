@@ -181,7 +181,7 @@ func TestLoads(t *testing.T) {
 		}
 	}
 	want := []engine.ClientStats{{Name: "ci", Sandboxes: 1, Memory: 64 << 20}, {Tenant: "team", Sandboxes: 2, Memory: 128 << 20}}
-	if got := r.ClientStats(); !cmp.Equal(want, got) {
+	if got := r.ClientStats(t.Context()); !cmp.Equal(want, got) {
 		t.Error(cmp.Diff(want, got))
 	}
 	if got := r.DriverStats(); !cmp.Equal([]engine.DriverStats{{Name: "faulty", Sandboxes: 3}}, got) {

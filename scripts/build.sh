@@ -7,7 +7,8 @@
 #
 # bin/sandbar embeds third-party files: the WebAssembly modules of the mode simple
 # and the PC emulator of the mode v86. The script fetches them (see
-# internal/wasm/artefact) and fails if it cannot. WASM=0 builds without them.
+# internal/wasm/artefact) and fails if it cannot. WASM=0 builds without them. It also
+# embeds the browser console (internal/server/console); CONSOLE=0 builds without it.
 set -eu
 
 version=$1
@@ -50,11 +51,18 @@ if [ -n "$demo" ]; then
 	.cache/bin/demo -sandbar .cache/bin/sandbar-demo
 fi
 [ -n "$demo" ] || step "the porter of pods, bin/sandbar-porter" embed sandbar-porter internal/agent/porter/embedded
+tags=embedagent
+if [ "${CONSOLE:-1}" = 0 ]; then
+	say "CONSOLE=0: bin/sandbar has no browser console"
+else
+	step "the browser console" sh scripts/console.sh
+	tags=$tags,embedconsole
+fi
 if [ "${WASM:-1}" = 0 ]; then
-	step "the command, bin/sandbar" sandbar embedagent bin/sandbar
 	say "WASM=0: bin/sandbar has neither the driver wasm nor the modes simple and v86"
 else
 	step "the WebAssembly modules and the PC emulator" sh scripts/wasm.sh
-	step "the command, bin/sandbar" sandbar embedagent,embedwasm,embedv86 bin/sandbar
+	tags=$tags,embedwasm,embedv86
 fi
+step "the command, bin/sandbar" sandbar "$tags" bin/sandbar
 ln -sf sandbar bin/wasm-sandbox

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Checks the sources: gofmt, go vet for every supported platform, staticcheck and
-# govulncheck; and the subjects of commits since the last release (CONTRIBUTING.md). It runs
+# govulncheck, the types of the browser console; and the subjects of commits since the last release (CONTRIBUTING.md). It runs
 # all checks before it fails.
 set -u
 cd "$(dirname "$0")/.." || exit 1
@@ -46,6 +46,10 @@ vulnerable() {
 	esac
 }
 
+types() {
+	sh scripts/console.sh && node "$cache/typescript/node_modules/typescript/lib/tsc.js" -p internal/server/console/app
+}
+
 sh scripts/tools.sh lint
 step gofmt formatted
 step subjects subjects
@@ -57,6 +61,11 @@ if [ -x "$cache/bin/staticcheck" ]; then
 else
 	echo "FAIL  staticcheck could not be built"
 	failed=1
+fi
+if [ -f "$cache/typescript/node_modules/typescript/lib/tsc.js" ] && command -v node >/dev/null 2>&1; then
+	step "types of the console" types
+else
+	echo "--    the TypeScript compiler could not be fetched"
 fi
 if [ -x "$cache/bin/govulncheck" ]; then
 	step govulncheck vulnerable

@@ -7,7 +7,7 @@
 #                            protocols, libraries of agents, a browser, an editor, Vite, IPython, Debian
 #                            images, the test suites of toybox, busybox and awk
 #   scripts/tools.sh race    a C compiler, for the race detector
-#   scripts/tools.sh lint    staticcheck and govulncheck
+#   scripts/tools.sh lint    staticcheck, govulncheck and the TypeScript compiler
 #   scripts/tools.sh packages  nfpm, which makes deb and rpm packages
 #
 # As root on a system with apt-get, Debian packages are installed; NO_APT=1 prevents
@@ -597,6 +597,13 @@ test)
 	if ! there go; then lack Nfpm "there is no Go tool to build it with"
 	else go_tool nfpm github.com/goreleaser/nfpm/v2/cmd/nfpm $nfpm || lack Nfpm "it could not be built: $(tail -n 1 "$tmp/log")"
 	fi
+	if [ "${CONSOLE:-1}" = 0 ]; then
+		lack NpmConsole "CONSOLE=0 is set"
+		lack NpmAxe "CONSOLE=0 is set"
+	elif ! sh scripts/console.sh test 2>"$tmp/log" 9>&-; then
+		lack NpmConsole "$(head -n 1 "$tmp/log")"
+		lack NpmAxe "$(head -n 1 "$tmp/log")"
+	fi
 	if [ "${WASM:-1}" = 0 ]; then
 		lack WasmModules "WASM=0 is set"
 		lack V86 "WASM=0 is set"
@@ -617,6 +624,8 @@ packages)
 lint)
 	go_tool staticcheck honnef.co/go/tools/cmd/staticcheck $staticcheck
 	go_tool govulncheck golang.org/x/vuln/cmd/govulncheck $govulncheck
+	# shellcheck disable=SC2086 # a list of words
+	npm_sdk NpmTypeScript typescript $typescript
 	;;
 *)
 	say "usage: scripts/tools.sh test|race|lint|packages"

@@ -9,8 +9,10 @@ import (
 
 // The protocols of an upgraded connection.
 const (
-	UpgradeExec = "sandbar-exec" // frames, for a command
-	UpgradeTCP  = "tcp"          // bytes, for a port
+	// frames, for a command; also the subprotocol of a WebSocket whose binary messages have a whole
+	// number of frames each
+	UpgradeExec = "sandbar-exec"
+	UpgradeTCP  = "tcp" // bytes, for a port
 )
 
 // Kind is the kind of a frame.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"log/slog"
+	"sync/atomic"
 
 	"github.com/sandbar-dev/sandbar/engine"
 	"github.com/sandbar-dev/sandbar/internal/cli"
@@ -22,9 +23,13 @@ type reloader struct {
 	log      *slog.Logger
 	engine   *engine.Engine
 	servers  []*httpd.Server
-	peers    *peers.Peers      // nil: there are no other daemons
-	sessions *console.Sessions // nil: there is no console
+	peers    *peers.Peers                  // nil: there are no other daemons
+	sessions *console.Sessions             // nil: there is no console
+	loaded   atomic.Pointer[config.Config] // current, for requests
 }
+
+// settings returns the settings in force. It may be called concurrently with reload.
+func (r *reloader) settings() []config.Setting { return config.Settings(r.started, r.loaded.Load()) }
 
 // reload loads and applies the configuration, and logs the result.
 func (r *reloader) reload() {
@@ -41,6 +46,7 @@ func (r *reloader) reload() {
 	live, _ := config.Changes(r.current, next)
 	_, restart := config.Changes(r.started, next)
 	r.current = next
+	r.loaded.Store(next)
 	r.log.Info("reloaded the configuration and the tokens", "changed", live)
 	if len(restart) > 0 {
 		r.log.Warn("changed settings need a restart", "settings", restart, "next", "restart the daemon")

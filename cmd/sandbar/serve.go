@@ -212,6 +212,8 @@ func (a *app) serve(cfg *config.Config, untilEOF bool, load func() (*config.Conf
 	ws := fathom.New(e, fathomOptions(cfg, log))
 	ao := controlOptions(cfg, log)
 	ao.Others = others.List
+	var reload *reloader
+	ao.Daemon = a.aboutDaemon(cfg, d, metrics, func() []config.Setting { return reload.settings() })
 	api := control.New(e, ao)
 	tools := mcp.New(e, mcpOptions(cfg, api, log))
 	hosts := []httpd.HostHandler{api}
@@ -249,8 +251,10 @@ func (a *app) serve(cfg *config.Config, untilEOF bool, load func() (*config.Conf
 	}
 	a.announce(token)
 	log.Info("listening", "address", server.URL(), "driver", caps.Name, "boundary", string(caps.Boundary), "version", thisBuild().Version)
+	reload = &reloader{app: a, started: cfg, current: cfg, load: load, level: level, log: log, engine: e, peers: others, sessions: sessions}
+	reload.loaded.Store(cfg)
 	p := &daemon{log: log, server: server, fathom: ws, api: api, mcp: tools, e2b: foreign, iii: iiiListener, engine: e, signals: signals, ended: ended,
-		hangups: hangups, reload: &reloader{app: a, started: cfg, current: cfg, load: load, level: level, log: log, engine: e, peers: others, sessions: sessions}}
+		hangups: hangups, reload: reload}
 	p.reload.servers = append(p.reload.servers, server)
 	if iiiListener != nil {
 		p.reload.servers = append(p.reload.servers, iiiListener.http)

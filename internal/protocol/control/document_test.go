@@ -220,6 +220,8 @@ func TestDocumentHasTheWireTypes(t *testing.T) {
 	for name, v := range map[string]any{"Create": wire.Create{}, "Sandbox": wire.Sandbox{}, "Limits": wire.Limits{}, "List": wire.List{}, "Fork": wire.Fork{}, "Renew": wire.Renew{}, "Metrics": wire.Metrics{}, "Notification": wire.Notification{},
 		"Dir": wire.Dir{}, "Entry": wire.Entry{}, "FileEvent": wire.FileEvent{}, "Preview": wire.Preview{}, "Previews": wire.Previews{},
 		"CreateContext": wire.CreateContext{}, "Context": wire.Context{}, "Contexts": wire.Contexts{}, "Cell": wire.Cell{}, "Event": wire.Event{},
+		"Status": wire.Status{}, "DriverState": wire.DriverState{}, "Load": wire.Load{}, "ReadyPool": wire.ReadyPool{}, "Executions": wire.Executions{}, "ClientLoad": wire.ClientLoad{},
+		"Configuration": wire.Configuration{}, "Setting": wire.Setting{}, "Images": wire.Images{}, "Image": wire.Image{}, "Languages": wire.Languages{}, "Language": wire.Language{},
 		"Error": wire.Problem{}, "ErrorDetail": wire.ErrorDetail{}} {
 		got := slices.Sorted(maps.Keys(schemas[name].Properties))
 		want := fieldsOf(reflect.TypeOf(v))

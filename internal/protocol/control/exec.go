@@ -2,10 +2,10 @@ package control
 
 import (
 	"context"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"io"
-	"net"
 	"net/http"
 	"sync"
 	"time"
@@ -17,9 +17,9 @@ import (
 // requestTimeout bounds the wait for the first frame of a command.
 const requestTimeout = 30 * time.Second
 
-// serveExec runs one command over an upgraded connection.
+// serveExec runs one command over an upgraded connection or a WebSocket.
 func (e *entry) serveExec(w http.ResponseWriter, r *http.Request) {
-	if !wants(r, wire.UpgradeExec) {
+	if !wants(r, wire.UpgradeExec) && !wants(r, "websocket") {
 		refuseUpgrade(w, wire.UpgradeExec)
 		return
 	}
@@ -29,7 +29,7 @@ func (e *entry) serveExec(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer release()
-	conn, err := upgrade(w, wire.UpgradeExec)
+	conn, err := openFrames(w, r)
 	if err != nil {
 		return
 	}
@@ -45,18 +45,16 @@ func (e *entry) serveExec(w http.ResponseWriter, r *http.Request) {
 type call struct {
 	ctx    context.Context // ends when the client leaves or cancels
 	cancel context.CancelFunc
-	conn   *upgraded
-	in     *wire.Reader
+	conn   frames
 	stdin  *window
 	sizes  chan sandbar.TerminalSize // room for one
 	stall  time.Duration
 
-	mu  sync.Mutex // guards writing
-	buf []byte
+	mu sync.Mutex // guards writing
 }
 
-func newCall(ctx context.Context, conn *upgraded, stall time.Duration) *call {
-	c := &call{conn: conn, in: wire.NewReader(conn.in), stall: stall, sizes: make(chan sandbar.TerminalSize, 1)}
+func newCall(ctx context.Context, conn frames, stall time.Duration) *call {
+	c := &call{conn: conn, stall: stall, sizes: make(chan sandbar.TerminalSize, 1)}
 	c.ctx, c.cancel = context.WithCancel(ctx)
 	c.stdin = newWindow(c.credit)
 	return c
@@ -122,7 +120,7 @@ func (c *call) resize(data []byte) error {
 }
 
 func (c *call) request() (wire.Exec, error) {
-	k, data, err := c.in.Next()
+	k, data, err := c.conn.next()
 	switch {
 	case err != nil:
 		return wire.Exec{}, sandbar.Errorf(sandbar.Invalid, "the request did not arrive: %w", err)
@@ -137,7 +135,7 @@ func (c *call) request() (wire.Exec, error) {
 func (c *call) read() {
 	defer c.cancel()
 	for {
-		k, data, err := c.in.Next()
+		k, data, err := c.conn.next()
 		switch {
 		case err != nil:
 			return
@@ -183,7 +181,7 @@ func (c *call) credit(n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.conn.SetWriteDeadline(time.Now().Add(c.stall))
-	c.conn.Write(wire.AppendCredit(nil, n)) // the reader detects a broken connection
+	c.conn.write(wire.Credit, binary.BigEndian.AppendUint32(nil, uint32(n))) // the reader detects a broken connection
 }
 
 func (c *call) write(k wire.Kind, data []byte) error {
@@ -192,10 +190,7 @@ func (c *call) write(k wire.Kind, data []byte) error {
 	if c.ctx.Err() == nil { // otherwise a deadline is set already
 		c.conn.SetWriteDeadline(time.Now().Add(c.stall))
 	}
-	c.buf = wire.AppendHeader(c.buf[:0], k, len(data))
-	frame := net.Buffers{c.buf, data}
-	_, err := frame.WriteTo(c.conn.Conn)
-	return err
+	return c.conn.write(k, data)
 }
 
 // last reports the command's end and gives the client time to read it: closing a connection on
@@ -209,9 +204,9 @@ func (c *call) last(k wire.Kind, v any) {
 	deadline := time.Now().Add(linger)
 	c.conn.SetWriteDeadline(deadline)
 	c.mu.Lock()
-	_, err = c.conn.Write(wire.Append(nil, k, data))
+	err = c.conn.write(k, data)
 	c.mu.Unlock()
-	if err != nil || closeWrite(c.conn.Conn) != nil {
+	if err != nil || c.conn.finish() != nil {
 		c.conn.Close()
 	}
 	c.conn.SetReadDeadline(deadline)

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,6 +24,7 @@ import (
 	"github.com/sandbar-dev/sandbar/engine"
 	"github.com/sandbar-dev/sandbar/internal/driver/faulty"
 	"github.com/sandbar-dev/sandbar/internal/server/httpd"
+	"github.com/sandbar-dev/sandbar/internal/server/tenant"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -37,6 +39,27 @@ const (
 
 // hasty is a client with a rate that one request exhausts.
 const hasty, hastyToken = "hasty", "hasty-token"
+
+// The tokens of two tenants: one that may only read, in the default tenant, and a user of another.
+const readerToken, strangerToken = "of-reader", "of-stranger"
+
+// allowedOrigin is the origin of a page that may call the daemon.
+const allowedOrigin = "https://app.example"
+
+// openTokens returns the tokens of tenants.
+func openTokens(t testing.TB) *tenant.Store {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), tenant.FileName)
+	for _, x := range []tenant.Token{{Name: "reader", Tenant: sandbar.DefaultTenant, Role: sandbar.RoleReadOnly, Hash: tenant.HashOf(readerToken)},
+		{Name: "stranger", Tenant: "other", Role: sandbar.RoleUser, Hash: tenant.HashOf(strangerToken)}} {
+		if err := tenant.Create(path, x); err != nil {
+			t.Fatal(err)
+		}
+	}
+	store := tenant.Open(path, nil)
+	t.Cleanup(store.Close)
+	return store
+}
 
 // rig is a server behind a real listener, over an engine and a driver.
 type rig struct {
@@ -65,7 +88,7 @@ func newRig(t testing.TB, o Options, d driver.Driver) *rig {
 	}
 	o.NewExecutor = r.newExecutor
 	r.server = New(r.engine, o)
-	listener, err := httpd.Listen(httpd.Options{Listen: "127.0.0.1:0", Token: token, Clients: map[string]string{hasty: hastyToken}, Routes: map[string]http.Handler{
+	listener, err := httpd.Listen(httpd.Options{Listen: "127.0.0.1:0", Token: token, Tokens: openTokens(t), AllowedOrigins: []string{allowedOrigin}, Clients: map[string]string{hasty: hastyToken}, Routes: map[string]http.Handler{
 		"/sandboxes": r.server, "/sandboxes/": r.server, "/koyeb-sandbox/": r.server, "/r/": r.server, "/v1/": r.server, "/openapi.json": r.server}, Hosts: []httpd.HostHandler{r.server}})
 	if err != nil {
 		t.Fatal(err)

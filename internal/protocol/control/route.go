@@ -14,25 +14,30 @@ import (
 type kind int
 
 const (
-	collection kind = iota // /sandboxes
-	single                 // /sandboxes/{id}
-	directory              // /sandboxes/{id}/dir
-	command                // /sandboxes/{id}/exec
-	port                   // /sandboxes/{id}/ports/{port}
-	executor               // /sandboxes/{id}/executor/…, /koyeb-sandbox/…
-	web                    // /r/{id}/…
-	pause                  // /sandboxes/{id}/pause
-	resume                 // /sandboxes/{id}/resume
-	fork                   // /sandboxes/{id}/fork
-	watch                  // /sandboxes/{id}/watch
-	previews               // /sandboxes/{id}/previews, /sandboxes/{id}/previews/{port}
-	preview                // a host name of previews
-	contexts               // /sandboxes/{id}/contexts, and below
-	document               // /openapi.json
-	metrics                // /sandboxes/{id}/metrics
-	renew                  // /sandboxes/{id}/renew
-	happenings             // /events
-	kinds                  // the number of kinds
+	collection    kind = iota // /sandboxes
+	single                    // /sandboxes/{id}
+	directory                 // /sandboxes/{id}/dir
+	command                   // /sandboxes/{id}/exec
+	port                      // /sandboxes/{id}/ports/{port}
+	executor                  // /sandboxes/{id}/executor/…, /koyeb-sandbox/…
+	web                       // /r/{id}/…
+	pause                     // /sandboxes/{id}/pause
+	resume                    // /sandboxes/{id}/resume
+	fork                      // /sandboxes/{id}/fork
+	watch                     // /sandboxes/{id}/watch
+	previews                  // /sandboxes/{id}/previews, /sandboxes/{id}/previews/{port}
+	preview                   // a host name of previews
+	contexts                  // /sandboxes/{id}/contexts, and below
+	document                  // /openapi.json
+	metrics                   // /sandboxes/{id}/metrics
+	renew                     // /sandboxes/{id}/renew
+	happenings                // /events
+	status                    // /status
+	doctorReport              // /doctor
+	configuration             // /configuration
+	images                    // /images
+	languages                 // /languages
+	kinds                     // the number of kinds
 )
 
 // inside reports whether the path leads into a sandbox, so that the sandbox's own secret allows it.
@@ -61,8 +66,8 @@ func route(r *http.Request) (target, bool) {
 	switch {
 	case path == "/openapi.json":
 		return target{kind: document}, true
-	case path == "/events":
-		return target{kind: happenings}, true
+	case top[path] != 0:
+		return target{kind: top[path]}, true
 	case path == "/sandboxes" || path == "/sandboxes/":
 		return target{kind: collection}, true
 	case strings.HasPrefix(path, "/sandboxes/"):
@@ -80,14 +85,17 @@ func route(r *http.Request) (target, bool) {
 	return target{}, false
 }
 
-// version is the prefix of this version of the API. It may precede "/sandboxes", and precedes
-// "/events".
+// version is the prefix of this version of the API. It may precede "/sandboxes", and precedes the
+// paths of top.
 const version = "/v1"
+
+// top are the paths that are about no sandbox.
+var top = map[string]kind{"/events": happenings, "/status": status, "/doctor": doctorReport, "/configuration": configuration, "/images": images, "/languages": languages}
 
 // unversioned returns a request with the path below version, if it has that prefix.
 func unversioned(r *http.Request) *http.Request {
 	path, ok := strings.CutPrefix(r.URL.Path, version)
-	if !ok || path != "/events" && path != "/sandboxes" && !strings.HasPrefix(path, "/sandboxes/") {
+	if !ok || top[path] == 0 && path != "/sandboxes" && !strings.HasPrefix(path, "/sandboxes/") {
 		return r
 	}
 	raw, ok := strings.CutPrefix(r.URL.RawPath, version)
@@ -218,7 +226,8 @@ func (s *Server) Reads(r *http.Request) bool {
 }
 
 // readable are the kinds of paths that a caller that may only read can GET.
-var readable = map[kind]bool{collection: true, single: true, directory: true, watch: true, contexts: true, document: true, metrics: true, happenings: true}
+var readable = map[kind]bool{collection: true, single: true, directory: true, watch: true, contexts: true, document: true, metrics: true, happenings: true,
+	status: true, doctorReport: true, configuration: true, images: true, languages: true}
 
 // executorReads are the paths of the executor protocol that read, with their methods.
 var executorReads = map[string]string{"/health": http.MethodGet, "/read_file": http.MethodPost, "/list_dir": http.MethodPost,

@@ -46,6 +46,8 @@ type Options struct {
 	// Others returns the bodies of the answers of other daemons to a list request. Default: there are
 	// no other daemons.
 	Others func(*http.Request) (headers []http.Header, bodies [][]byte, err error)
+	// Daemon describes the daemon, for the paths that are about no sandbox.
+	Daemon Daemon
 	// Logger receives structured logs. Default: discards.
 	Logger *slog.Logger
 }
@@ -125,6 +127,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	case happenings:
 		s.serveEvents(w, r)
+		return
+	case status, doctorReport, configuration, images, languages:
+		s.serveDaemon(w, r, t.kind)
 		return
 	}
 	if t.key == "" {

@@ -79,3 +79,44 @@ func TestFindToken(t *testing.T) {
 		t.Errorf("without a home: %v", err)
 	}
 }
+
+// The settings in force are those of the start, and of live settings the loaded ones; no secret is
+// among them.
+func TestSettings(t *testing.T) {
+	started, err := load(t, "token: top-secret-token\nmax_queue: 5\ndrivers: {native: {colour: red}}\nlog: {level: warn}\n", []string{"SANDBAR_E2B=true"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	loaded, err := load(t, "token: other-secret\nmax_queue: 9\nlog: {level: debug}\n", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]Setting{}
+	for _, s := range Settings(started, loaded) {
+		all[s.Name] = s
+		if strings.Contains(s.Value+s.Origin, "secret") {
+			t.Errorf("%+v", s)
+		}
+	}
+	if len(all) != len(started.fields()) {
+		t.Errorf("%d settings of %d", len(all), len(started.fields()))
+	}
+	if s := all["token"]; !s.Secret || !s.Live || s.Value != "" || s.Origin == "" {
+		t.Errorf("%+v", s)
+	}
+	if s := all["max_queue"]; s.Value != "5" || s.Live || !strings.Contains(s.Origin, "c.yaml") || s.Variable != "SANDBAR_MAX_QUEUE" || s.Default != "1024" || s.Allowed == "" || s.Doc == "" {
+		t.Errorf("%+v", s)
+	}
+	if s := all["log.level"]; s.Value != "debug" || !s.Live {
+		t.Errorf("%+v", s)
+	}
+	if s := all["e2b"]; s.Value != "true" || !strings.Contains(s.Origin, "SANDBAR_E2B") {
+		t.Errorf("%+v", s)
+	}
+	if s := all["grace"]; s.Value == "" || s.Origin != "" {
+		t.Errorf("%+v", s)
+	}
+	if s := all["drivers"]; !strings.Contains(s.Value, "colour") || !strings.Contains(s.Value, "red") {
+		t.Errorf("%+v", s)
+	}
+}

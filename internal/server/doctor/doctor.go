@@ -13,6 +13,7 @@ import (
 	"maps"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -35,11 +36,14 @@ type Input struct {
 	Languages *lang.Catalogue
 	// Measure makes drivers measure themselves, which can take minutes (driver.Inspector).
 	Measure bool
+	// NoTrial leaves out the sandbox and the interpreters: for a daemon, whose sandboxes prove more,
+	// and whose machines are not for trials.
+	NoTrial bool
 }
 
 // Report is the result of Examine. The JSON names are stable.
 type Report struct {
-	OK        bool       `json:"ok"` // a program ran with the chosen driver
+	OK        bool       `json:"ok"` // a program ran with the chosen driver; without a trial: the driver works
 	Version   string     `json:"version"`
 	System    System     `json:"system"`
 	Drivers   []Driver   `json:"drivers"`
@@ -169,6 +173,12 @@ func Examine(ctx context.Context, in Input) Report {
 	}
 	if in.Presets != nil {
 		r.Presets = in.Presets(ctx, chosen)
+	}
+	if in.NoTrial {
+		found := &r.Drivers[slices.IndexFunc(r.Drivers, func(d Driver) bool { return d.Name == r.Driver })]
+		found.close(chosen)
+		r.OK, r.Languages = true, catalogue(in.Languages)
+		return r
 	}
 	r.try(ctx, chosen, in)
 	r.OK = r.Sandbox.OK

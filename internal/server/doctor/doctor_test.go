@@ -136,6 +136,20 @@ func TestWorkingDriver(t *testing.T) {
 	}
 }
 
+// Without a trial the doctor creates no sandbox, and closes all drivers.
+func TestNoTrial(t *testing.T) {
+	d := &fake{create: sandbar.Errorf(sandbar.Internal, "a sandbox was created"), caps: driver.Caps{Boundary: driver.BoundaryNamespaces}}
+	languages, err := lang.New(lang.Default()...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := Examine(t.Context(), Input{Factories: []driver.Factory{factory("strong", d, nil), factory("none", nil, sandbar.Errorf(sandbar.Unsupported, "it is missing"))},
+		Languages: languages, Host: func(string) driver.Host { return driver.Host{} }, NoTrial: true})
+	if !r.OK || r.Driver != "strong" || r.Sandbox != (Trial{}) || d.closed != 1 || len(r.Languages) != len(languages.Names()) || r.Drivers[1].Problem != "it is missing" {
+		t.Errorf("%+v, closed %d times", r, d.closed)
+	}
+}
+
 // The doctor opens a driver with all its options and keeps the given ones.
 func TestAlternatives(t *testing.T) {
 	strong := &fake{run: pythonOnly, caps: driver.Caps{Boundary: driver.BoundaryContainer}}

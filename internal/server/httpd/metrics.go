@@ -1,16 +1,19 @@
 package httpd
 
 import (
+	"context"
 	"net/http"
 	"slices"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/client/wire"
 	"github.com/sandbar-dev/sandbar/engine"
 )
 
@@ -38,13 +41,16 @@ type Metrics struct {
 	clientExecutions *prometheus.CounterVec // by tenant, client, outcome
 	clientCPU        *prometheus.CounterVec // by tenant, client
 	clientRefusals   *prometheus.CounterVec // by tenant, client, code
+
+	counts *prometheus.Registry // executions, errors, kills and refusals, for Counts
+	recent *window              // of total
 }
 
 // Sources are functions that return the present state; they are called at each scrape.
 type Sources struct {
 	Load      func() engine.Stats
 	Templates func() []engine.TemplateStats
-	Clients   func() []engine.ClientStats
+	Clients   func(context.Context) []engine.ClientStats
 	Drivers   func() []engine.DriverStats
 }
 
@@ -63,6 +69,8 @@ var killReasons = []sandbar.Outcome{sandbar.OutOfMemory, sandbar.OutputLimit, sa
 func NewMetrics(languages []string, b Build) *Metrics {
 	m := &Metrics{
 		registry:   prometheus.NewRegistry(),
+		counts:     prometheus.NewRegistry(),
+		recent:     newWindow(time.Now),
 		languages:  languages,
 		executions: counter("sandbar_executions_total", "Executions that ended.", "driver", "language", "outcome"),
 		errors:     counter("sandbar_errors_total", "Executions that the platform refused or failed, by code.", "code"),
@@ -81,6 +89,7 @@ func NewMetrics(languages []string, b Build) *Metrics {
 	m.registry.MustRegister(m.executions, m.errors, m.kills, m.refusals, m.cpu, m.queue, m.setup, m.run, m.total,
 		m.clientExecutions, m.clientCPU, m.clientRefusals,
 		collectors.NewGoCollector(), ownProcess{collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})})
+	m.counts.MustRegister(m.executions, m.errors, m.kills, m.refusals)
 	info := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "sandbar_build_info", Help: "Always 1; the labels describe the build and the driver."},
 		[]string{"version", "goversion", "driver", "boundary"})
 	info.WithLabelValues(b.Version, b.GoVersion, b.Driver, b.Boundary).Set(1)
@@ -181,6 +190,47 @@ func (m *Metrics) Observe(o engine.Observation) {
 		m.setup.WithLabelValues(o.Driver).Observe(o.Setup.Seconds())
 	}
 	m.total.Observe(o.Total.Seconds())
+	if o.Err == nil {
+		m.recent.add(o.Total)
+	}
+}
+
+// Counts fills in what has been counted since the start, and the latencies of the last minutes.
+func (m *Metrics) Counts(st *wire.Status) {
+	x := &wire.Executions{ByLanguage: map[string]int64{}, ByOutcome: map[string]int64{}, WindowSeconds: int(Window / time.Second), Rate1m: m.recent.rate()}
+	st.Executions, st.Errors, st.Refusals, st.Kills = x, map[string]int64{}, map[string]int64{}, map[string]int64{}
+	all, err := m.counts.Gather()
+	if err != nil {
+		return // not possible: the collectors are counters of this package
+	}
+	for _, family := range all {
+		for _, counted := range family.GetMetric() {
+			n := int64(counted.GetCounter().GetValue())
+			if n == 0 {
+				continue
+			}
+			for _, l := range counted.GetLabel() {
+				to := map[string]map[string]int64{"language": x.ByLanguage, "outcome": x.ByOutcome, "code": st.Errors}[l.GetName()]
+				switch family.GetName() {
+				case "sandbar_kills_total":
+					to = st.Kills
+				case "sandbar_http_refused_total":
+					to = st.Refusals
+				}
+				if to == nil {
+					continue // a driver
+				}
+				to[l.GetValue()] += n
+				if l.GetName() == "outcome" {
+					x.Total += n
+				}
+			}
+		}
+	}
+	if q, ok := m.recent.quantiles(0.5, 0.95, 0.99); ok {
+		ms := func(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+		x.P50MS, x.P95MS, x.P99MS = ms(q[0]), ms(q[1]), ms(q[2])
+	}
 }
 
 // ObserveRefusal counts one refused call. It is meant for engine.Config.ObserveRefusal.

@@ -1,6 +1,7 @@
 package httpd
 
 import (
+	"context"
 	"net/http/httptest"
 	"runtime"
 	"strconv"
@@ -32,7 +33,7 @@ func TestMetricsCount(t *testing.T) {
 		Templates: func() []engine.TemplateStats {
 			return []engine.TemplateStats{{Name: "python", Ready: 1, Target: 2, Hits: 3, Misses: 4, Forks: 5, Failed: 6, Lost: 7, Refill: 8 * time.Second}, {Name: "plain"}}
 		},
-		Clients: func() []engine.ClientStats {
+		Clients: func(context.Context) []engine.ClientStats {
 			return []engine.ClientStats{{Name: "ci", Sandboxes: 1, Queued: 2, Memory: 3}, {Tenant: "team", Sandboxes: 4}}
 		},
 		Drivers: func() []engine.DriverStats { return []engine.DriverStats{{Name: "native", Sandboxes: 5, Ready: 6}} },
@@ -103,7 +104,7 @@ func TestMetricsAreBounded(t *testing.T) {
 	m := NewMetrics([]string{"python"}, Build{})
 	var many []engine.ClientStats
 	m.Watch(Sources{Load: func() engine.Stats { return engine.Stats{} }, Templates: func() []engine.TemplateStats { return nil },
-		Drivers: func() []engine.DriverStats { return nil }, Clients: func() []engine.ClientStats { return many }})
+		Drivers: func() []engine.DriverStats { return nil }, Clients: func(context.Context) []engine.ClientStats { return many }})
 	series := func() int { return strings.Count(scrape(m), "\nsandbar_") }
 	m.Observe(engine.Observation{Language: "a", Result: sandbar.Result{Outcome: sandbar.Exited}})
 	before := series()

@@ -1,6 +1,7 @@
 package httpd
 
 import (
+	"context"
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -73,11 +74,11 @@ func (c clientCollector) Collect(out chan<- prometheus.Metric) {
 		return
 	}
 	sums := map[party]engine.ClientStats{}
-	for _, s := range from.Clients() {
+	for _, s := range from.Clients(context.Background()) {
 		var k party
 		k.tenant, k.client = c.m.parties.labels(s.Tenant, s.Name)
 		sum := sums[k]
-		sum.Sandboxes += s.Sandboxes
+		sum.Sandboxes += s.Sandboxes + s.Active
 		sum.Queued += s.Queued
 		sum.Memory += s.Memory
 		sums[k] = sum

@@ -54,12 +54,18 @@ func startDaemonBy(t *testing.T, by []string, dir string, env ...string) *daemon
 // startDaemonAt is startDaemonBy with an address.
 func startDaemonAt(t *testing.T, addr string, by []string, dir string, env ...string) *daemon {
 	t.Helper()
+	return startProgramAt(t, addr, append(slices.Clone(by), testenv.Build(t, "cmd/sandbar")), dir, env...)
+}
+
+// startProgramAt is startDaemonAt with another build of the daemon.
+func startProgramAt(t *testing.T, addr string, program []string, dir string, env ...string) *daemon {
+	t.Helper()
 	d := &daemon{addr: addr, dir: dir}
 	var err error
 	if d.logs, err = os.CreateTemp(dir, "log-"); err != nil {
 		t.Fatal(err)
 	}
-	args := append(slices.Clone(by), testenv.Build(t, "cmd/sandbar"), "serve", "--listen", d.addr)
+	args := append(slices.Clone(program), "serve", "--listen", d.addr)
 	d.cmd = exec.Command(args[0], args[1:]...)
 	d.cmd.Env = append(append(environ(), "SANDBAR_TOKEN="+token, "SANDBAR_ALLOW_DEGRADED=true",
 		"SANDBAR_STATE_DIR="+filepath.Join(dir, "state"), "SANDBAR_RUNTIME_DIR="+filepath.Join(dir, "run")), env...)

@@ -34,6 +34,7 @@ var pages = []page{
 	{"docs/api.md", nil},
 	{"docs/audit.md", []testenv.Requirement{testenv.UserNS}},
 	{"docs/configuration.md", nil},
+	{"docs/console.md", []testenv.Requirement{testenv.UserNS, testenv.Curl}},
 	{"docs/contexts.md", []testenv.Requirement{testenv.Python, testenv.Node}},
 	{"docs/deploy.md", []testenv.Requirement{testenv.Curl}},
 	{"docs/drivers.md", []testenv.Requirement{testenv.Python, testenv.WasmModules}},

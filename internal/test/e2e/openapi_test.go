@@ -22,7 +22,7 @@ import (
 )
 
 // replayed are all operations of the control API in an order in which each can succeed.
-var replayed = []string{"createSandbox", "followEvents", "listSandboxes", "getSandbox", "measureSandbox", "renewSandbox", "executorHealth", "runCommand", "streamCommand", "startProcess", "listProcesses",
+var replayed = []string{"getStatus", "examineHost", "getConfiguration", "listImages", "listLanguages", "createSandbox", "followEvents", "listSandboxes", "getSandbox", "measureSandbox", "renewSandbox", "executorHealth", "runCommand", "streamCommand", "startProcess", "listProcesses",
 	"followProcess", "killProcess", "uploadFile", "statFile", "downloadFile", "writeFile", "readFile", "listNames", "deleteFile", "makeDirectory",
 	"listDirectory", "watchFiles", "deleteDirectory", "bindPort", "unbindPort", "createPreview", "listPreviews", "deletePreview", "createContext",
 	"listContexts", "runCell", "interruptContext", "restartContext", "deleteContext", "execCommand", "connectPort", "forkSandbox", "pauseSandbox",

@@ -14,17 +14,23 @@ import (
 type Command struct {
 	Package string   // path below the module's root, such as "cmd/sandbar"
 	Tags    []string // build tags
+	Script  string   // makes what the command embeds, such as "scripts/console.sh"; optional
 }
 
 // Commands returns all commands that Build accepts. The runner builds them for the ordinary
-// user's tests, which have no go command.
+// user's tests, which have no go command. The command with the browser console is among them if
+// NpmConsole is met.
 func Commands() []Command {
-	return []Command{
+	all := []Command{
 		{Package: "cmd/sandbar"},
 		{Package: "cmd/sandbar-agent"},
 		{Package: "cmd/sandbar-porter"},
 		{Package: "internal/test/hostile"},
 	}
+	if NpmConsole.Err() == nil {
+		all = append(all, Command{Package: "cmd/sandbar", Tags: []string{"embedconsole"}, Script: "scripts/console.sh"})
+	}
+	return all
 }
 
 // name is the file name of the built command.
@@ -40,9 +46,9 @@ var builds sync.Map
 // command does not compile. The file stays in Cache for later processes.
 func Build(t testing.TB, pkg string, tags ...string) string {
 	t.Helper()
-	c := Command{Package: pkg, Tags: tags}
-	if !known(c) {
-		t.Fatalf("testenv: Build(%s) is not among Commands", c.name())
+	c, ok := known(Command{Package: pkg, Tags: tags}.name())
+	if !ok {
+		t.Fatalf("testenv: Build(%s) is not among Commands", Command{Package: pkg, Tags: tags}.name())
 	}
 	once, _ := builds.LoadOrStore(c.name(), sync.OnceValues(func() (string, error) { return c.Make(Cache()) }))
 	path, err := once.(func() (string, error))()
@@ -52,13 +58,13 @@ func Build(t testing.TB, pkg string, tags ...string) string {
 	return path
 }
 
-func known(c Command) bool {
+func known(name string) (Command, bool) {
 	for _, k := range Commands() {
-		if k.name() == c.name() {
-			return true
+		if k.name() == name {
+			return k, true
 		}
 	}
-	return false
+	return Command{}, false
 }
 
 // Make builds the command into dir/bin-test and returns its path. If TESTENV_PREBUILT is set
@@ -82,6 +88,13 @@ func (c Command) Make(dir string) (string, error) {
 		return "", err
 	}
 	defer os.RemoveAll(tmp)
+	if c.Script != "" {
+		cmd := exec.Command("sh", c.Script)
+		cmd.Dir = root
+		if msg, err := cmd.CombinedOutput(); err != nil {
+			return "", fmt.Errorf("%s: %w\n%s", c.Script, err, msg)
+		}
+	}
 	file := filepath.Join(tmp, c.name())
 	cmd := exec.Command("go", "build", "-trimpath", "-tags", strings.Join(c.Tags, ","), "-o", file, "./"+c.Package)
 	cmd.Dir = root

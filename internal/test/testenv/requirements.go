@@ -207,6 +207,14 @@ var (
 		}
 		return regular(filepath.Join(NpmTypeScriptModules(), "typescript", "package.json"))
 	})
+	// NpmConsole is the npm packages of the browser console below NpmConsoleModules.
+	NpmConsole = require("NpmConsole", "run \"make build\"", func() error {
+		return regular(filepath.Join(NpmConsoleModules(), "preact", "package.json"))
+	})
+	// NpmAxe is the npm package axe-core below NpmConsoleModules.
+	NpmAxe = require("NpmAxe", "run \"make tools\"", func() error {
+		return regular(filepath.Join(NpmConsoleModules(), "axe-core", "axe.min.js"))
+	})
 	// PyIII is Python and the package iii-sdk below PyIIIPath.
 	PyIII = pythonPackage("PyIII", "iii", PyIIIPath)
 	// PyIPython is Python and IPython below PyIPythonPath.
@@ -271,6 +279,10 @@ func NpmViteModules() string { return filepath.Join(Cache(), "vite", "node_modul
 
 // NpmTypeScriptModules is the directory node_modules with the TypeScript compiler.
 func NpmTypeScriptModules() string { return filepath.Join(Cache(), "typescript", "node_modules") }
+
+// NpmConsoleModules is the directory node_modules with the packages of the browser console and of
+// its tests.
+func NpmConsoleModules() string { return filepath.Join(Cache(), "console", "node_modules") }
 
 // PyIIIPath is the PYTHONPATH of the iii protocol's SDK.
 func PyIIIPath() string { return filepath.Join(Cache(), "iii-py") }

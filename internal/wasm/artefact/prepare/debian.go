@@ -4,6 +4,7 @@ import (
 	"errors"
 	"strings"
 
+	"github.com/sandbar-dev/sandbar/internal/fetch"
 	"github.com/sandbar-dev/sandbar/internal/linux/debian"
 )
 
@@ -17,23 +18,23 @@ func everything(string) bool { return true }
 // has the same name. It returns the package's files by path.
 func debianPackage(spec string) (map[string][]byte, error) {
 	name, version, _ := strings.Cut(spec, "=")
-	client := debian.Client(fetchTimeout)
+	client := debian.Client(fetch.Timeout)
 	var errs []error
 	all := debian.Mirrors()
 	if len(all) == 0 {
 		return nil, errors.New("apt's configuration has no mirror of Debian: set " + debian.MirrorVariable + " to the URL of one, which ends with /debian")
 	}
 	for _, mirror := range all {
-		b, err := get(client, mirror+"/pool/main/"+name[:1]+"/"+name+"/"+name+"_"+version+"_all.deb", nil)
+		b, err := fetch.Get(client, mirror+"/pool/main/"+name[:1]+"/"+name+"/"+name+"_"+version+"_all.deb", nil)
 		if err != nil {
 			errs = append(errs, err)
 			continue
 		}
-		files, err := debian.Files(b, maxContents, everything)
+		files, err := debian.Files(b, fetch.MaxContents, everything)
 		if err != nil {
 			return nil, err
 		}
-		files[licence] = files["usr/share/doc/"+name+"/copyright"]
+		files[fetch.Licence] = files["usr/share/doc/"+name+"/copyright"]
 		return files, nil
 	}
 	return nil, errors.Join(errs...)

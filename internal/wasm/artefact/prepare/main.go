@@ -33,7 +33,7 @@ func run(args []string) error {
 	}
 	switch args[0] {
 	case "fetch":
-		return fetch(args[1], os.Stderr)
+		return fetchAll(args[1], os.Stderr)
 	case "check":
 		_, err := artefact.Read(args[1])
 		return err

@@ -1,4 +1,4 @@
-package main
+package fetch
 
 import (
 	"crypto/tls"
@@ -12,13 +12,13 @@ import (
 	"strings"
 )
 
-// npm is the npm client's configuration: variables (npm_config_NAME), then the .npmrc of the
+// settings is the npm client's configuration: variables (npm_config_NAME), then the .npmrc of the
 // project, of the user and of the host. The first one that sets a name wins.
-type npm map[string]string
+type settings map[string]string
 
-// readNPM reads the configuration that the npm client would read.
-func readNPM(environ []string) (npm, error) {
-	s := npm{}
+// readSettings reads the configuration that the npm client would read.
+func readSettings(environ []string) (settings, error) {
+	s := settings{}
 	for _, e := range environ {
 		name, value, _ := strings.Cut(e, "=")
 		if rest, ok := cutPrefixFold(name, "npm_config_"); ok && value != "" {
@@ -60,7 +60,7 @@ func cutPrefixFold(s, prefix string) (string, bool) {
 	return s[len(prefix):], true
 }
 
-func (s npm) add(name, value string) {
+func (s settings) add(name, value string) {
 	if _, ok := s[name]; !ok {
 		s[name] = value
 	}
@@ -68,7 +68,7 @@ func (s npm) add(name, value string) {
 
 // registry returns the URL of a package's registry, with a slash at its end. It returns "" if no
 // setting names a registry and no npm client is installed.
-func (s npm) registry(name string) string {
+func (s settings) registry(name string) string {
 	registry := s["registry"]
 	if scope, _, ok := strings.Cut(name, "/"); ok && s[scope+":registry"] != "" {
 		registry = s[scope+":registry"]
@@ -93,7 +93,7 @@ func askNPM() string {
 
 // authorization returns the header for a registry, from the setting "//HOST/PATH/:_authToken" or
 // "//HOST/PATH/:_auth".
-func (s npm) authorization(registry string) http.Header {
+func (s settings) authorization(registry string) http.Header {
 	_, place, _ := strings.Cut(registry, ":")
 	for name, value := range s {
 		for suffix, scheme := range map[string]string{":_authToken": "Bearer ", ":_auth": "Basic "} {
@@ -106,7 +106,7 @@ func (s npm) authorization(registry string) http.Header {
 }
 
 // client returns an HTTP client with the proxy and certificate authorities of the configuration.
-func (s npm) client() (*http.Client, error) {
+func (s settings) client() (*http.Client, error) {
 	t := &http.Transport{Proxy: http.ProxyFromEnvironment}
 	proxy := s["https-proxy"]
 	if proxy == "" {
@@ -136,5 +136,5 @@ func (s npm) client() (*http.Client, error) {
 		}
 		t.TLSClientConfig.RootCAs.AppendCertsFromPEM(pem)
 	}
-	return &http.Client{Transport: t, Timeout: fetchTimeout}, nil
+	return &http.Client{Transport: t, Timeout: Timeout}, nil
 }

@@ -1,0 +1,273 @@
+// What the daemon's sandboxes are at this moment: a list, which follows the daemon's events, and the
+// usage of the sandboxes that are in view.
+import { aborted, asFailure, Failure, get, of, request, serverEvents } from './api'
+import { readOnly } from './session'
+import { store } from './store'
+import type { Metrics, Notification, Preview, Sandbox } from './types'
+
+export interface Live {
+  sandboxes: Map<string, Sandbox>
+  loaded: boolean
+  failure: Failure | null
+  connected: boolean
+}
+
+export const live = store<Live>({ sandboxes: new Map(), loaded: false, failure: null, connected: true })
+
+const listeners = new Set<(n: Notification) => void>()
+
+// onEvent calls f for each event while the page is visible.
+export function onEvent(f: (n: Notification) => void): () => void {
+  listeners.add(f)
+  return () => {
+    listeners.delete(f)
+  }
+}
+
+// minPause is the least time between two changes of the list, in milliseconds.
+const minPause = 1000
+
+// maxSingle is the most sandboxes that are asked for one by one instead of the whole list.
+const maxSingle = 6
+
+const changed = new Set<string>()
+let whole = false
+let timer = 0
+let lastRefresh = 0
+let stream: AbortController | null = null
+
+// refresh asks for the whole list again.
+export function refresh(): void {
+  whole = true
+  schedule()
+}
+
+function schedule(): void {
+  if (timer || !stream) return
+  timer = window.setTimeout(() => {
+    timer = 0
+    lastRefresh = Date.now()
+    void update()
+  }, Math.max(0, lastRefresh + minPause - Date.now()))
+}
+
+async function update(): Promise<void> {
+  const ids = [...changed]
+  changed.clear()
+  try {
+    if (whole || ids.length > maxSingle) {
+      whole = false
+      const { sandboxes } = await get<{ sandboxes: Sandbox[] }>('/v1/sandboxes')
+      live.update((l) => ({ ...l, sandboxes: new Map(sandboxes.map((s) => [s.id, s])), loaded: true, failure: null }))
+      return
+    }
+    const all = await Promise.all(
+      ids.map((id) =>
+        get<Sandbox>(of(id)).catch((e: unknown) => {
+          if (e instanceof Failure && (e.status === 404 || e.status === 410)) return null
+          throw e
+        }),
+      ),
+    )
+    live.update((l) => {
+      const next = new Map(l.sandboxes)
+      all.forEach((s, i) => (s ? next.set(s.id, s) : next.delete(ids[i]!)))
+      return { ...l, sandboxes: next, failure: null }
+    })
+  } catch (e) {
+    live.update((l) => ({ ...l, failure: asFailure(e) }))
+    whole = true
+    window.setTimeout(schedule, 5 * minPause)
+  }
+}
+
+// put replaces a sandbox by what an answer of the daemon said.
+export function put(...all: Sandbox[]): void {
+  live.update((l) => {
+    const next = new Map(l.sandboxes)
+    for (const s of all) next.set(s.id, s)
+    return { ...l, sandboxes: next }
+  })
+}
+
+// remove removes a sandbox that was stopped.
+export function remove(id: string): void {
+  live.update((l) => {
+    const next = new Map(l.sandboxes)
+    next.delete(id)
+    return { ...l, sandboxes: next }
+  })
+}
+
+function take(n: Notification): void {
+  for (const f of listeners) f(n)
+  if (n.type === 'gap') return refresh()
+  if (!n.sandbox) return
+  if (n.type === 'sandbox.ended') {
+    changed.delete(n.sandbox)
+    if (live.get().sandboxes.has(n.sandbox)) changed.add(n.sandbox)
+  } else if (n.type.startsWith('sandbox.') || n.type.startsWith('program.')) changed.add(n.sandbox)
+  else return
+  schedule()
+}
+
+// follow yields the daemon's events until the signal, and connects again if the connection ends.
+// connected is called when that changes.
+export async function follow(q: string, after: string, signal: AbortSignal, each: (n: Notification) => void, connected: (ok: boolean, again: boolean) => void): Promise<void> {
+  let last = after
+  for (let pause = 500, first = true; !signal.aborted; first = false) {
+    try {
+      const params = new URLSearchParams(q)
+      if (last) params.set('after', last)
+      const r = await request('/v1/events?' + params.toString(), { signal })
+      connected(true, !first)
+      pause = 500
+      for await (const e of serverEvents(r.body!)) {
+        if (e.id) last = e.id
+        if (e.data) each(JSON.parse(e.data) as Notification)
+      }
+    } catch (e) {
+      if (signal.aborted || aborted(e)) return
+      if (e instanceof Failure && (e.status === 401 || e.status === 403)) return
+    }
+    if (signal.aborted) return
+    connected(false, !first)
+    await new Promise((r) => setTimeout(r, pause))
+    pause = Math.min(pause * 2, 8000)
+  }
+}
+
+// start follows the daemon. A hidden page does not: browsers open few connections to a host, and
+// all tabs share them.
+export function start(): () => void {
+  const begin = () => {
+    if (stream) return
+    stream = new AbortController()
+    void follow('', '', stream.signal, take, (ok, again) => {
+      live.update((l) => ({ ...l, connected: ok }))
+      if (ok && again) refresh()
+    })
+    refresh()
+  }
+  const end = () => {
+    stream?.abort()
+    stream = null
+    clearTimeout(timer)
+    timer = 0
+  }
+  const visible = () => (document.hidden ? end() : begin())
+  document.addEventListener('visibilitychange', visible)
+  const minute = window.setInterval(refresh, 60_000)
+  const sampling = window.setInterval(sample, sampleEvery)
+  visible()
+  return () => {
+    end()
+    clearInterval(minute)
+    clearInterval(sampling)
+    document.removeEventListener('visibilitychange', visible)
+    usage.clear()
+    live.set({ sandboxes: new Map(), loaded: false, failure: null, connected: true })
+  }
+}
+
+// ---- usage
+
+// Sample is the usage at one moment. cpu is in processors, from the difference to the sample before.
+export interface Sample {
+  time: number // seconds since 1970
+  cpu: number | null
+  memory: number
+  files: number
+  processes: number
+}
+
+export interface Usage {
+  samples: Sample[]
+  ports: Preview[]
+  failure: Failure | null // why it cannot be measured
+}
+
+const sampleEvery = 1000
+const rowEvery = 5000
+const maxSamples = 900
+const maxRequests = 3
+
+const usage = new Map<string, Usage>()
+const watched = new Map<string, { fast: number; slow: number; next: number; cpuTime: number; at: number; running: boolean }>()
+export const usageChanged = store(0)
+
+export const usageOf = (id: string): Usage | undefined => usage.get(id)
+
+export const latest = (id: string): Sample | undefined => usage.get(id)?.samples.at(-1)
+
+// watch measures a sandbox while it is in view: each second if fast, else each five seconds.
+export function watch(id: string, fast = false): () => void {
+  const w = watched.get(id) ?? { fast: 0, slow: 0, next: 0, cpuTime: 0, at: 0, running: false }
+  watched.set(id, w)
+  w[fast ? 'fast' : 'slow']++
+  if (fast) w.next = 0
+  return () => {
+    w[fast ? 'fast' : 'slow']--
+    if (!w.fast && !w.slow) watched.delete(id)
+  }
+}
+
+let requests = 0
+
+function sample(): void {
+  if (document.hidden) return
+  const now = Date.now()
+  const due = [...watched].filter(([id, w]) => !w.running && w.next <= now && live.get().sandboxes.get(id)?.state === 'running').sort((a, b) => a[1].next - b[1].next)
+  const next = () => {
+    while (requests < maxRequests) {
+      const d = due.shift()
+      if (!d) return
+      requests++
+      void measure(d[0]).finally(() => {
+        requests--
+        next()
+      })
+    }
+  }
+  next()
+}
+
+async function measure(id: string): Promise<void> {
+  const w = watched.get(id)
+  if (!w) return
+  w.running = true
+  w.next = Date.now() + (w.fast || !w.at ? sampleEvery : rowEvery) - 50 // the second one soon: it gives the load
+  const u = usage.get(id) ?? { samples: [], ports: [], failure: null }
+  const next: Usage = { ...u }
+  try {
+    const [m, p] = await Promise.allSettled([get<Metrics>(of(id, '/metrics')), readOnly() ? Promise.reject(new Error()) : get<{ previews: Preview[] }>(of(id, '/previews'))]) // URLs of previews give access
+    if (p.status === 'fulfilled') next.ports = p.value.previews
+    if (m.status === 'fulfilled') {
+      const at = Date.parse(m.value.time) / 1000
+      const cpu = w.at && at > w.at ? Math.max(0, (m.value.cpu_time_ms - w.cpuTime) / 1000 / (at - w.at)) : null
+      w.at = at
+      w.cpuTime = m.value.cpu_time_ms
+      next.samples = [...u.samples.slice(1 - maxSamples), { time: at, cpu, memory: m.value.memory_bytes, files: m.value.file_bytes, processes: m.value.processes }]
+      next.failure = null
+    } else {
+      next.failure = asFailure(m.reason)
+      if (next.failure.code === 'unsupported') w.next = Date.now() + 60_000
+    }
+  } finally {
+    w.running = false
+  }
+  usage.set(id, next)
+  announce()
+}
+
+let announced = false
+
+// announce renders the rows at most each quarter of a second.
+function announce(): void {
+  if (announced) return
+  announced = true
+  setTimeout(() => {
+    announced = false
+    usageChanged.update((n) => n + 1)
+  }, 250)
+}
