@@ -8,6 +8,9 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 )
@@ -36,6 +39,7 @@ func traceCost(l *lab) (measured, error) {
 			onShell := func() error { return onLine.run(ctx, "shell", shell) }
 			// In both orders, and after the removal of the sandbox before.
 			removed := func() error { time.Sleep(10 * time.Millisecond); return nil }
+			before := [2]time.Duration{off.processor(), on.processor()}
 			all, err := inTurn(400, removed, offShell, onShell, onShell, offShell, offRun, onRun, onRun, offRun)
 			if err != nil {
 				return measured{}, err
@@ -47,7 +51,8 @@ func traceCost(l *lab) (measured, error) {
 			}
 			shells, tracedShells, runs, tracedRuns := both(0, 3), both(1, 2), both(4, 7), both(5, 6)
 			fathom, run := ratio(tracedShells, shells), ratio(tracedRuns, runs)
-			m := measured{value: fmt.Sprintf("a shell over Fathom: %.3f ×, %v; /run: %.3f ×, %v", fathom, tracedShells, run, tracedRuns),
+			m := measured{value: fmt.Sprintf("a shell over Fathom: %.3f ×, %v; /run: %.3f ×, %v; processor time of the daemon: %.3f ×", fathom, tracedShells, run, tracedRuns,
+				float64(on.processor()-before[1])/float64(off.processor()-before[0])),
 				baseline: fmt.Sprintf("without traces: %v; %v", shells, runs), kept: fathom < 1.03 && run < 1.03}
 			time.Sleep(3 * time.Second) // the last message
 			if received.Load() == 0 {
@@ -56,6 +61,21 @@ func traceCost(l *lab) (measured, error) {
 			return m, err
 		}, "SANDBAR_TRACES_ENDPOINT="+collector.URL)
 	})
+}
+
+// processor returns the processor time of the daemon itself, in clock ticks of 10 ms.
+func (d *daemon) processor() time.Duration {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", d.cmd.Process.Pid))
+	if err != nil {
+		return 0
+	}
+	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
+	var sum time.Duration
+	for _, i := range []int{11, 12} { // utime and stime (proc_pid_stat(5))
+		n, _ := strconv.Atoi(fields[i])
+		sum += time.Duration(n) * 10 * time.Millisecond
+	}
+	return sum
 }
 
 // commands returns a function that runs `true` in a new sandbox by its executor.

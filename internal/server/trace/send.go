@@ -32,29 +32,24 @@ func (t *Tracer) send() {
 	}
 }
 
-// collect returns a batch that begins with an item: those of the next batchDelay, batchLen at most.
+// collect returns a batch that begins with an item: those of the next batchDelay, or of the time
+// until the queue is half full, batchLen at most.
 func (t *Tracer) collect(first item) []item {
 	batch := append(make([]item, 0, batchLen), first)
 	full := time.NewTimer(batchDelay)
 	defer full.Stop()
-	closing := t.closing
+	// It sleeps meanwhile: to wake for each item would cost the request that has added it.
+	select {
+	case <-t.filled:
+	case <-full.C:
+	case <-t.closing:
+	}
 	for len(batch) < batchLen {
 		select {
 		case i := <-t.queue:
 			batch = append(batch, i)
-			continue
 		default:
-		}
-		if closing == nil { // only what is queued
 			return batch
-		}
-		select {
-		case i := <-t.queue:
-			batch = append(batch, i)
-		case <-full.C:
-			return batch
-		case <-closing:
-			closing = nil
 		}
 	}
 	return batch

@@ -19,8 +19,8 @@ import (
 
 // Bounds of what waits for the collector.
 const (
-	queueLen     = 1024            // requests and calls; further ones are dropped
-	batchLen     = 128             // of these in one message
+	queueLen     = 2048            // requests and calls; further ones are dropped
+	batchLen     = 512             // of these in one message
 	batchDelay   = 2 * time.Second // from the first to the message
 	sendTimeout  = 10 * time.Second
 	firstRetry   = 500 * time.Millisecond
@@ -49,7 +49,8 @@ type Tracer struct {
 	options Options
 	client  *http.Client
 	queue   chan item
-	dropped atomic.Int64 // requests and calls that the queue had no room for
+	filled  chan struct{} // has a value if the queue may be half full
+	dropped atomic.Int64  // requests and calls that the queue had no room for
 
 	mu     sync.Mutex
 	active map[string]*request // requests in progress that are recorded, by Client.Trace
@@ -90,7 +91,7 @@ func New(o Options) *Tracer {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	t := &Tracer{options: o, queue: make(chan item, queueLen), active: map[string]*request{}, closing: make(chan struct{}), done: make(chan struct{}),
+	t := &Tracer{options: o, queue: make(chan item, queueLen), filled: make(chan struct{}, 1), active: map[string]*request{}, closing: make(chan struct{}), done: make(chan struct{}),
 		client: &http.Client{Timeout: sendTimeout, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 			Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, MaxIdleConns: 1, IdleConnTimeout: time.Minute}}}
 	t.hurry, t.cut = context.WithCancel(context.Background())
@@ -148,6 +149,12 @@ func (t *Tracer) Record(x engine.Trace) {
 func (t *Tracer) add(i item) {
 	select {
 	case t.queue <- i:
+		if len(t.queue) >= queueLen/2 {
+			select {
+			case t.filled <- struct{}{}:
+			default:
+			}
+		}
 	default:
 		t.dropped.Add(1)
 	}
