@@ -228,7 +228,9 @@ func (a *app) serve(cfg *config.Config, untilEOF bool, load func() (*config.Conf
 	var server *httpd.Server
 	page, sessions := newConsole(cfg, token, auditor, log, func(token string) (sandbar.Client, error) { return server.Identify(token) })
 	if page != nil {
-		routes[console.PagePattern], routes[console.Pattern] = page, page
+		for _, pattern := range console.Patterns {
+			routes[pattern] = page
+		}
 	}
 	server, err = httpd.Listen(httpd.Options{
 		Listen: cfg.Listen, Tokens: tenantTokens(tenants), Token: token.Value, TokenChosen: token.Explicit, Clients: clients, MaxConnections: int(cfg.MaxConnections),

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/subtle"
+	"encoding/base64"
 	"net"
 	"net/http"
 	"net/url"
@@ -26,6 +27,9 @@ import (
 const (
 	// previewToken is the name of a preview's token, in a query and as a cookie.
 	previewToken = "sandbar_preview"
+	// frameToken is the name of a cookie with a preview's token for a frame in a page of another
+	// origin, such as the console, and that origin.
+	frameToken = "sandbar_preview_frame"
 	// maxPreviews bounds the previews of one sandbox.
 	maxPreviews = 100
 )
@@ -86,6 +90,7 @@ func (e *entry) servePreview(w http.ResponseWriter, r *http.Request, port int, a
 	access := e.preview(port)
 	query := r.URL.Query()
 	byQuery := access.opens(query.Get(previewToken))
+	framer, byFrame := access.byFrame(r)
 	switch {
 	case byHeader, access.public:
 	case byQuery:
@@ -93,6 +98,7 @@ func (e *entry) servePreview(w http.ResponseWriter, r *http.Request, port int, a
 			keepToken(w, r, query)
 			return
 		}
+	case byFrame:
 	case !access.byCookie(r):
 		fail(w, previewRefused())
 		return
@@ -113,7 +119,12 @@ func (e *entry) servePreview(w http.ResponseWriter, r *http.Request, port int, a
 	e.forward(w, r, port, func(out *http.Request) {
 		out.Host = r.Host // for links
 		hideTokens(out, byHeader)
-	}, func(resp *http.Response) { ports.Clean(resp, port, r.Host, previewToken) })
+	}, func(resp *http.Response) {
+		ports.Clean(resp, port, r.Host, previewToken, frameToken)
+		if byFrame { // a browser may send the cookie to frames in pages of all origins
+			resp.Header.Add("Content-Security-Policy", "frame-ancestors 'self' "+framer)
+		}
+	})
 }
 
 // opens reports whether a token is the preview's.
@@ -144,9 +155,42 @@ func (a previewAccess) byCookie(r *http.Request) bool {
 		r.Header.Get("Sec-Fetch-Mode") == "navigate" && r.Header.Get("Sec-Fetch-Dest") == "document"
 }
 
+// byFrame reports whether a request comes from a frame that was opened with the preview's token, in
+// a page of the origin framer, or from a page of the preview in such a frame.
+func (a previewAccess) byFrame(r *http.Request) (framer string, ok bool) {
+	for _, c := range r.CookiesNamed(frameToken) {
+		token, origin, _ := strings.Cut(c.Value, ".")
+		text, err := base64.RawURLEncoding.DecodeString(origin)
+		if framer = originOf(string(text)); err == nil && framer != "" && a.opens(token) {
+			ok = true
+			break
+		}
+	}
+	navigates := (r.Method == http.MethodGet || r.Method == http.MethodHead) &&
+		r.Header.Get("Sec-Fetch-Mode") == "navigate" && r.Header.Get("Sec-Fetch-Dest") == "iframe"
+	return framer, ok && (navigates || r.Header.Get("Sec-Fetch-Site") == "same-origin")
+}
+
+// originOf returns the origin of a page's URL, "" for none.
+func originOf(page string) string {
+	u, err := url.Parse(page)
+	odd := func(c rune) bool {
+		return (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && !strings.ContainsRune(".-:[]", c)
+	}
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || strings.ContainsFunc(u.Host, odd) {
+		return ""
+	}
+	return u.Scheme + "://" + u.Host
+}
+
 // keepToken makes a browser keep the token of a URL as a cookie, and leads it to the URL without
-// the token.
+// the token. Browsers do not send such a cookie for a frame in a page of another site, so a frame
+// gets another one, which browsers keep apart for each site of such pages.
 func keepToken(w http.ResponseWriter, r *http.Request, query url.Values) {
+	if framer := originOf(r.Referer()); framer != "" && r.Header.Get("Sec-Fetch-Dest") == "iframe" {
+		http.SetCookie(w, &http.Cookie{Name: frameToken, Value: query.Get(previewToken) + "." + base64.RawURLEncoding.EncodeToString([]byte(framer)),
+			Path: "/", HttpOnly: true, Secure: true, SameSite: http.SameSiteNoneMode, Partitioned: true})
+	}
 	http.SetCookie(w, &http.Cookie{Name: previewToken, Value: query.Get(previewToken), Path: "/", HttpOnly: true,
 		Secure: ports.IsHTTPS(r), SameSite: http.SameSiteLaxMode})
 	to := *r.URL
@@ -171,7 +215,7 @@ func hideTokens(r *http.Request, byHeader bool) {
 		query.Del(previewToken)
 		r.URL.RawQuery = query.Encode()
 	}
-	ports.HideCookies(r, previewToken)
+	ports.HideCookies(r, previewToken, frameToken)
 }
 
 // preview returns the access to a port; the zero value if it was never requested.

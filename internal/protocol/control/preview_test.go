@@ -161,6 +161,61 @@ func TestPreviewAccess(t *testing.T) {
 	}
 }
 
+// A frame of the console shows a private preview: its cookie opens navigations of such frames and
+// what their pages load, and nothing else.
+func TestPreviewFrame(t *testing.T) {
+	r, id := localRig(t)
+	port := show(t)
+	address := r.preview(id, port, false)
+	frame := []string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate", "Sec-Fetch-Dest", "iframe"}
+	c := &http.Client{Transport: r.browser().Transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	cookieOf := func(referer string) string {
+		t.Helper()
+		status, text, h := get(t, c, "GET", address, append(frame, "Referer", referer)...)
+		if status != http.StatusSeeOther || h.Get("Location") != "/" {
+			t.Fatal(status, text, h)
+		}
+		for _, line := range h["Set-Cookie"] {
+			if x, err := http.ParseSetCookie(line); err != nil {
+				t.Fatal(err)
+			} else if x.Name == frameToken {
+				if !x.HttpOnly || !x.Secure || !x.Partitioned || x.SameSite != http.SameSiteNoneMode {
+					t.Error(line)
+				}
+				return x.Name + "=" + x.Value
+			}
+		}
+		return ""
+	}
+	for _, referer := range []string{"", "ftp://x/", "http://a;b/", "about:blank"} {
+		if got := cookieOf(referer); got != "" {
+			t.Errorf("a frame in %q: %s", referer, got)
+		}
+	}
+	cookie := cookieOf("http://localhost:8080/")
+	forged := strings.Replace(cookie, "=", "=A", 1)
+	host := strings.SplitAfter(address, "/?")[0]
+	for _, tc := range []struct {
+		name, cookie string
+		status       int
+		headers      []string
+	}{
+		{"the frame", cookie, 200, frame},
+		{"a page in the frame", cookie, 200, []string{"Sec-Fetch-Site", "same-origin"}},
+		{"a forged token", forged, 401, frame},
+		{"no origin", strings.SplitAfter(cookie, ".")[0], 401, frame},
+		{"an image of another page", cookie, 401, []string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "no-cors", "Sec-Fetch-Dest", "image"}},
+		{"another sandbox's page", cookie, 401, []string{"Sec-Fetch-Site", "same-site", "Sec-Fetch-Mode", "cors"}},
+		{"no browser", cookie, 401, nil},
+	} {
+		status, text, h := get(t, c, "GET", host, append(tc.headers, "Cookie", cookie+"x; own=1; "+tc.cookie)...)
+		policy := h.Get("Content-Security-Policy")
+		if status != tc.status || status == 200 && (policy != "frame-ancestors 'self' http://localhost:8080" || !strings.Contains(text, `cookie="own=1"`)) {
+			t.Errorf("%s: %d %s %s", tc.name, status, text, policy)
+		}
+	}
+}
+
 func TestPreviewPages(t *testing.T) {
 	r, id := localRig(t)
 	port := show(t)

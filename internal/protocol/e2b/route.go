@@ -211,7 +211,7 @@ func (l *life) serveProgram(w http.ResponseWriter, r *http.Request, a address) {
 			}
 		},
 		Modify: func(resp *http.Response) {
-			ports.Clean(resp, a.port, r.Host, "")
+			ports.Clean(resp, a.port, r.Host)
 			if !a.byHost { // the listener has set them for its own host name
 				for name := range w.Header() {
 					resp.Header.Del(name)

@@ -187,8 +187,8 @@ func HostHeaders() []string {
 // Clean changes a program's response for a client that has sent its request to a host name of a
 // port. It drops HostHeaders. Redirections to the program's own address inside lead to the host
 // name; one to another port of that name is dropped, because clients send their token along. No
-// cookie is for the whole domain; reserved is the name of a cookie that programs cannot set, or "".
-func Clean(r *http.Response, port int, host, reserved string) {
+// cookie is for the whole domain; programs cannot set the cookies with the reserved names.
+func Clean(r *http.Response, port int, host string, reserved ...string) {
 	for _, name := range HostHeaders() {
 		r.Header.Del(name)
 	}
@@ -208,7 +208,7 @@ func Clean(r *http.Response, port int, host, reserved string) {
 	r.Header.Del("Set-Cookie")
 	for _, c := range cookies {
 		c.Domain = ""
-		if text := c.String(); text != "" && c.Name != reserved {
+		if text := c.String(); text != "" && !slices.Contains(reserved, c.Name) {
 			r.Header.Add("Set-Cookie", text)
 		}
 	}

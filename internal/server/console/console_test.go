@@ -103,9 +103,13 @@ func newRig(t *testing.T, assets fstest.MapFS) *rig {
 		o.Assets = assets
 	}
 	page := console.New(o)
+	routes := map[string]http.Handler{"/v1/who": who, "/r/": who, "/mcp": who, "/sandboxes": who}
+	for _, pattern := range console.Patterns {
+		routes[pattern] = page
+	}
 	var err error
 	server, err = httpd.Listen(httpd.Options{Listen: "127.0.0.1:0", Token: operatorToken, Tokens: store, Sessions: sessions, AllowedOrigins: []string{"https://app.example"},
-		Routes: map[string]http.Handler{console.PagePattern: page, console.Pattern: page, "/v1/who": who, "/r/": who, "/mcp": who, "/sandboxes": who},
+		Routes: routes,
 		Hosts:  []httpd.HostHandler{host{who}}})
 	if err != nil {
 		t.Fatal(err)
@@ -362,7 +366,7 @@ func TestPage(t *testing.T) {
 			t.Errorf("%s with %q: %d %q %v", tc.path, tc.accept, resp.StatusCode, body, resp.Header)
 		}
 	}
-	for _, path := range []string{"/console/assets/none.js", "/console/assets/secret", "/console/assets/", "/console/assets/%2e%2e/index.html", "/console/assets/..%2findex.html"} {
+	for _, path := range []string{"/console", "/console/assets/none.js", "/console/assets/secret", "/console/assets/", "/console/assets/%2e%2e/index.html", "/console/assets/..%2findex.html"} {
 		if resp, body := r.ask("GET", path, ""); resp.StatusCode == 200 || strings.Contains(body, "doctype") || resp.Header.Get("Cache-Control") != "no-store" {
 			t.Errorf("%s: %d %s", path, resp.StatusCode, body)
 		}

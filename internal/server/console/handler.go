@@ -19,11 +19,11 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/text/strictjson"
 )
 
-// The paths of the console, as patterns of http.ServeMux.
-const (
-	PagePattern = "GET /{$}"
-	Pattern     = "/console/"
-)
+// Patterns are the paths of the console, as patterns of http.ServeMux. There is nothing at
+// "/console": without a pattern of its own the mux would lead from there to "/console/".
+var Patterns = []string{pagePattern, "/console", "/console/"}
+
+const pagePattern = "GET /{$}"
 
 const (
 	assetsPath  = "/console/assets/"
@@ -73,7 +73,7 @@ func New(o Options) *Server {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	s := &Server{o: o, failures: newLimiter(), mux: http.NewServeMux()}
-	s.mux.HandleFunc(PagePattern, s.page)
+	s.mux.HandleFunc(pagePattern, s.page)
 	s.mux.HandleFunc("GET "+assetsPath+"{name...}", s.asset)
 	s.mux.HandleFunc("POST "+loginPath, s.login)
 	s.mux.HandleFunc("POST "+logoutPath, s.logout)

@@ -114,7 +114,7 @@ function Frame({ p, onRemove }: { p: Preview; onRemove: () => void }) {
         <Button small kind="plain" icon="trash" label="Remove the preview" why={readOnly()} onClick={onRemove} />
       </header>
       {/* The page of the sandbox is untrusted. It has an origin of its own, so that it keeps its cookies and storage. */}
-      <iframe key={n} class={loading ? 'loading' : ''} src={p.url} title={`Port ${p.port}`} sandbox="allow-scripts allow-same-origin allow-forms allow-popups allow-modals allow-downloads" referrerpolicy="no-referrer" onLoad={() => setLoading(false)} />
+      <iframe key={n} class={loading ? 'loading' : ''} src={p.url} title={`Port ${p.port}`} sandbox="allow-scripts allow-same-origin allow-forms allow-popups allow-modals allow-downloads" referrerpolicy="origin" onLoad={() => setLoading(false)} />
     </div>
   )
 }
