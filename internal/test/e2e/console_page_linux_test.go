@@ -163,7 +163,7 @@ const button = name => [...root().querySelectorAll('button, a, [role=tab], [role
 const field = name => { const l = [...root().querySelectorAll('label')].find(l => l.textContent.trim().startsWith(name)); return l ? l.control : root().querySelector('[aria-label="' + name + '"], [placeholder^="' + name + '"]') }
 const fill = (el, text) => { el.focus(); el.value = text; el.dispatchEvent(new Event(el.tagName === 'SELECT' ? 'change' : 'input', { bubbles: true })) }
 const text = () => document.body.innerText
-const code = (n = -1) => [...document.querySelectorAll('.editor')].at(n)?.shadowRoot?.querySelector('.cm-content')
+const code = (n = -1) => [...document.querySelectorAll('.editor')].at(n)?.shadowRoot?.querySelector('.cm-content');
 `
 
 // js runs a script in the page.
@@ -330,7 +330,7 @@ func TestConsoleFlows(t *testing.T) {
 		c.size(900, 600)
 		c.until("document.querySelector('.xterm-rows').getBoundingClientRect().width < 700")
 		c.keys("clear; stty size; echo ready" + kb.Enter)
-		c.until("%s.includes('ready')", screen)
+		c.until("/^ready/m.test(%s)", screen)
 		if after := c.js("return %s.match(/(\\d+) (\\d+)/)?.[0]", screen); after == before || after == "undefined" {
 			t.Errorf("the size is %q, and was %q before", after, before)
 		}
@@ -484,6 +484,7 @@ func TestConsoleFlows(t *testing.T) {
 		c.until("!document.querySelector('dialog[open]')")
 		c.shows("7 min")
 		// What another client ends is shown as ended.
+		c.expect(id) // a measurement that is on its way
 		d.cli(t, "stop", id)
 		c.shows("This sandbox has ended")
 		c.open("/sandboxes/" + other)

@@ -159,7 +159,7 @@ function Shell({ who }: { who: Session }) {
           <Button kind="plain" icon="exit" label="Log out" onClick={logout} />
         </div>
       </header>
-      <main id="main" tabIndex={-1}>
+      <main id="main" tabIndex={0}>
         {!l.connected && (
           <div class="notice warn banner" role="alert">
             <Icon name="warn" />
