@@ -220,13 +220,23 @@ func (c *console) press(key string) {
 	c.t.Helper()
 	for _, kind := range []input.DispatchKeyEventType{"keyDown", "keyUp"} {
 		p := input.DispatchKeyEventParams{Type: kind, Key: key}
+		if key == "Enter" {
+			p.WindowsVirtualKeyCode = '\r'
+		}
 		if kind == "keyDown" {
-			p.Text = key
+			p.Text = strings.ReplaceAll(key, "Enter", "\r")
 		}
 		if _, err := chromedp.Call(c.tab, input.DispatchKeyEvent, p); err != nil {
 			c.t.Fatal(err)
 		}
 	}
+}
+
+// line types a line in a terminal.
+func (c *console) line(text string) {
+	c.t.Helper()
+	c.insert(text)
+	c.press("Enter")
 }
 
 // insert inserts a text where the focus is, as an input method does.
@@ -323,19 +333,19 @@ func TestConsoleFlows(t *testing.T) {
 		c.click("Terminal")
 		c.until("document.querySelector('.xterm-helper-textarea') && text().includes('$')")
 		c.js("document.querySelector('.xterm-helper-textarea').focus()")
-		c.keys("echo $((6*7)); stty size" + kb.Enter)
+		c.line("echo $((6*7)); stty size")
 		screen := "document.querySelector('.xterm-rows').innerText"
 		c.until("%s.includes('42')", screen)
 		before := c.js("return %s.match(/(\\d+) (\\d+)\\s*$/m)?.[0]", screen)
 		c.size(900, 600)
 		c.until("document.querySelector('.xterm-rows').getBoundingClientRect().width < 700")
-		c.keys("clear; stty size; echo ready" + kb.Enter)
+		c.line("clear; stty size; echo ready")
 		c.until("/^ready/m.test(%s)", screen)
 		if after := c.js("return %s.match(/(\\d+) (\\d+)/)?.[0]", screen); after == before || after == "undefined" {
 			t.Errorf("the size is %q, and was %q before", after, before)
 		}
 		c.size(1280, 800)
-		c.keys("exit 3" + kb.Enter)
+		c.line("exit 3")
 		c.shows("The shell has ended with exit code 3.")
 		c.click("Connect again")
 		c.until("document.querySelector('.xterm-rows').innerText.includes('$')")
@@ -693,7 +703,7 @@ func TestConsoleLooks(t *testing.T) {
 			c.open("/sandboxes/" + id + "/terminal")
 			c.until("document.querySelector('.xterm-rows')?.innerText.includes('$')")
 			c.js("document.querySelector('.xterm-helper-textarea').focus()")
-			c.keys("ls --color -l; python3 src/app.py" + kb.Enter)
+			c.line("ls --color -l; python3 src/app.py")
 			c.until("document.querySelector('.xterm-rows').innerText.includes('retries')")
 		}},
 		{"processes", func() {
