@@ -118,7 +118,10 @@ function Shell({ who }: { who: Session }) {
     return () => document.removeEventListener('keydown', keys)
   }, [r, who])
   const logout = () => {
-    request('/console/logout', { method: 'POST' }).then(() => session.set(null), fail)
+    request('/console/logout', { method: 'POST' }).then(() => {
+      go('/sandboxes')
+      session.set(null)
+    }, fail)
   }
   return (
     <div class="shell">
