@@ -516,8 +516,8 @@ func TestConsoleFlows(t *testing.T) {
 	c.t = t
 }
 
-// A read-only session sees its tenant and offers no change that would be refused; a user of a tenant
-// has no pages of the operator; a session ends with its token.
+// A read-only session sees its tenant and offers no change that would be refused. A user of a
+// tenant has no pages of the operator.
 func TestConsoleRoles(t *testing.T) {
 	testenv.Need(t, append(consoleNeeds, testenv.Freezer)...)
 	dir := t.TempDir()

@@ -58,6 +58,7 @@ export function Sandboxes() {
     else next.delete(name)
     const s = next.toString()
     go('/sandboxes' + (s ? '?' + s : ''), true)
+    document.querySelector('.table')?.scrollTo({ top: 0 })
   }
   const moving = sort === 'cpu' || sort === 'memory'
   const tick = useStore(usageChanged)
