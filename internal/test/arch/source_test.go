@@ -54,6 +54,7 @@ type tree struct {
 	sources []source
 	files   map[string][]byte // text files by path, Go sources included
 	dirs    map[string]bool
+	binary  map[string]bool // files that are no text
 }
 
 // position returns the position of a node, for messages.
@@ -73,14 +74,15 @@ func load(t *testing.T) *tree {
 }
 
 // made are the files and directories of Git and make.
-var made = map[string]bool{".git": true, ".cache": true, "bin": true, "internal/agent/embedded/sandbar-agent": true, "internal/agent/porter/embedded/sandbar-porter": true}
+var made = map[string]bool{".git": true, ".cache": true, "bin": true, "internal/agent/embedded/sandbar-agent": true, "internal/agent/porter/embedded/sandbar-porter": true,
+	"internal/server/console/dist": true}
 
 func readTree() (*tree, error) {
 	root, err := testenv.ModuleRoot()
 	if err != nil {
 		return nil, err
 	}
-	t := &tree{fset: token.NewFileSet(), files: map[string][]byte{}, dirs: map[string]bool{}}
+	t := &tree{fset: token.NewFileSet(), files: map[string][]byte{}, dirs: map[string]bool{}, binary: map[string]bool{}}
 	err = filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -112,7 +114,8 @@ func (t *tree) readFile(name, rel string) error {
 		return err
 	}
 	if bytes.IndexByte(b, 0) >= 0 {
-		return nil // not a text file
+		t.binary[rel] = true
+		return nil
 	}
 	t.files[rel] = b
 	if !strings.HasSuffix(rel, ".go") || strings.Contains("/"+rel, "/testdata/") {

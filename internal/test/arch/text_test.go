@@ -74,7 +74,7 @@ func brokenLink(all *tree, from, to string) string {
 		target = path.Join(path.Dir(from), file)
 	}
 	text, isFile := all.files[target]
-	if !isFile && !all.dirs[target] {
+	if !isFile && !all.dirs[target] && !all.binary[target] {
 		return "there is no " + target
 	}
 	if anchor != "" && !anchors(string(text))[anchor] {

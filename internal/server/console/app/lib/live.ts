@@ -105,7 +105,7 @@ function take(n: Notification): void {
   if (!n.sandbox) return
   if (n.type === 'sandbox.ended') {
     changed.delete(n.sandbox)
-    if (live.get().sandboxes.has(n.sandbox)) changed.add(n.sandbox)
+    return remove(n.sandbox)
   } else if (n.type.startsWith('sandbox.') || n.type.startsWith('program.')) changed.add(n.sandbox)
   else return
   schedule()

@@ -118,7 +118,10 @@ function Shell({ who }: { who: Session }) {
     return () => document.removeEventListener('keydown', keys)
   }, [r, who])
   const logout = () => {
-    request('/console/logout', { method: 'POST' }).then(() => session.set(null), fail)
+    request('/console/logout', { method: 'POST' }).then(() => {
+      go('/sandboxes')
+      session.set(null)
+    }, fail)
   }
   return (
     <div class="shell">
@@ -159,7 +162,7 @@ function Shell({ who }: { who: Session }) {
           <Button kind="plain" icon="exit" label="Log out" onClick={logout} />
         </div>
       </header>
-      <main id="main" tabIndex={-1}>
+      <main id="main" tabIndex={0}>
         {!l.connected && (
           <div class="notice warn banner" role="alert">
             <Icon name="warn" />

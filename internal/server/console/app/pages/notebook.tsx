@@ -324,13 +324,15 @@ function Html({ html, text }: { html: string; text: string }) {
   const ref = useRef<HTMLIFrameElement>(null)
   const scheme = useStore(theme)
   const { doc, active } = useMemo(() => {
-    const d = new DOMParser().parseFromString(html, 'text/html')
+    // The policy holds for handlers and styles while they are parsed, too.
+    const tame = html.replace(/<[a-z][^>]*>/gi, (tag) => tag.replace(/([\s"'/])(on\w+|style)(\s*=)/gi, '$1data-$2$3'))
+    const d = new DOMParser().parseFromString(tame, 'text/html')
     const active = d.querySelectorAll('script').length > 0
     d.querySelectorAll('script, style, link, meta, base, iframe, object, embed, form, audio, video, source, template').forEach((el) => el.remove())
     d.querySelectorAll('*').forEach((el) => {
       for (const a of [...el.attributes]) {
         const remote = ['src', 'srcset', 'background', 'poster'].includes(a.name) && !/^data:image\//.test(a.value)
-        if (a.name === 'style' || a.name.startsWith('on') || a.name === 'bgcolor' || remote || ((a.name === 'href' || a.name === 'xlink:href') && !/^(https?:|#)/.test(a.value))) el.removeAttribute(a.name)
+        if (a.name === 'style' || a.name.startsWith('on') || a.name.startsWith('data-') || a.name === 'bgcolor' || remote || ((a.name === 'href' || a.name === 'xlink:href') && !/^(https?:|#)/.test(a.value))) el.removeAttribute(a.name)
       }
       if (el instanceof HTMLAnchorElement || el.tagName === 'A') {
         el.setAttribute('target', '_blank')

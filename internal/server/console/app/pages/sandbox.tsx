@@ -34,7 +34,7 @@ export function SandboxPage({ id, tab }: { id: string; tab: string }) {
     if (s) {
       setLast(s)
       setFailure(null)
-    } else if (l.loaded || l.failure)
+    } else if ((l.loaded || l.failure) && !ended)
       get<Sandbox>(of(id)).then(
         (s) => {
           if (s.id !== id) go('/sandboxes/' + s.id, true)
@@ -46,17 +46,25 @@ export function SandboxPage({ id, tab }: { id: string; tab: string }) {
   useEffect(() => onEvent((n) => n.sandbox === id && n.type === 'sandbox.ended' && setEnded(n.reason ?? 'stopped')), [id])
   useEffect(() => watch(id, true), [id])
   const shown = s ?? last
+  const missing = (
+    <header class="page">
+      <h1>Sandbox</h1>
+    </header>
+  )
   if (!shown)
     return failure ? (
-      failure.status === 404 ? (
-        <Empty title="There is no such sandbox">
-          <p>
-            <code>{id}</code> was stopped, has expired, or belongs to another tenant. <a href={href('sandboxes')}>Show all sandboxes</a>.
-          </p>
-        </Empty>
-      ) : (
-        <ErrorBox failure={failure} />
-      )
+      <>
+        {missing}
+        {failure.status === 404 ? (
+          <Empty title="There is no such sandbox">
+            <p>
+              <code>{id}</code> was stopped, has expired, or belongs to another tenant. <a href={href('sandboxes')}>Show all sandboxes</a>.
+            </p>
+          </Empty>
+        ) : (
+          <ErrorBox failure={failure} />
+        )}
+      </>
     ) : (
       <Loading what="the sandbox" />
     )

@@ -58,6 +58,7 @@ export function Sandboxes() {
     else next.delete(name)
     const s = next.toString()
     go('/sandboxes' + (s ? '?' + s : ''), true)
+    document.querySelector('.table')?.scrollTo({ top: 0 })
   }
   const moving = sort === 'cpu' || sort === 'memory'
   const tick = useStore(usageChanged)
@@ -70,6 +71,7 @@ export function Sandboxes() {
   }, [all, q, state, driver, tenant, sort, moving ? tick : 0])
   const drivers = useMemo(() => [...new Set(all.map((s) => s.driver))].sort(), [all])
   const tenants = useMemo(() => [...new Set(all.map((s) => s.tenant ?? 'default'))].sort(), [all])
+  const owners = useMemo(() => all.some((s) => s.client || (s.tenant && who?.operator)), [all, who])
   const filtered = !!(q || state || driver || tenant)
   useEffect(() => {
     const keys = (e: KeyboardEvent) => {
@@ -142,7 +144,7 @@ export function Sandboxes() {
           <Loading what="sandboxes" />
         )
       ) : shown.length ? (
-        <Table shown={shown} sort={sort} onSort={(v) => set('sort', v === 'age' ? '' : v)} onSearch={(v) => set('q', v)} tenants={!!who?.operator} />
+        <Table shown={shown} sort={sort} onSort={(v) => set('sort', v === 'age' ? '' : v)} onSearch={(v) => set('q', v)} owners={owners} />
       ) : filtered ? (
         <Empty title="No sandbox matches" icon="search">
           <p>
@@ -202,7 +204,8 @@ const columns: { id: string; title: string; sort?: Sort; number?: boolean; help?
 
 const narrow = matchMedia('(max-width: 760px)')
 
-function Table({ shown, sort, onSort, onSearch }: { shown: Sandbox[]; sort: Sort; onSort: (s: Sort) => void; onSearch: (q: string) => void; tenants: boolean }) {
+// owners reports whether a sandbox has a client or a tenant to show.
+function Table({ shown, sort, onSort, onSearch, owners }: { shown: Sandbox[]; sort: Sort; onSort: (s: Sort) => void; onSearch: (q: string) => void; owners: boolean }) {
   const box = useRef<HTMLDivElement>(null)
   const [view, setView] = useState({ top: 0, height: 800 })
   const [phone, setPhone] = useState(narrow.matches)
@@ -253,7 +256,7 @@ function Table({ shown, sort, onSort, onSearch }: { shown: Sandbox[]; sort: Sort
     setView({ top: el.scrollTop, height: el.clientHeight })
   }
   return (
-    <div class="table" role="grid" aria-label="Sandboxes" aria-rowcount={shown.length + 1} ref={box} onKeyDown={move}>
+    <div class={'table' + (owners ? '' : ' ownerless')} role="grid" aria-label="Sandboxes" aria-rowcount={shown.length + 1} ref={box} onKeyDown={move}>
       <div class="head" role="rowgroup">
         <div role="row" aria-rowindex={1} class="columns">
           {columns.map((c) => (

@@ -396,8 +396,9 @@ export function useLoad<T>(load: (signal: AbortSignal) => Promise<T>, deps: unkn
   useEffect(() => {
     const a = new AbortController()
     let timer = 0
+    let loaded = false
     const run = () => {
-      if (document.hidden && value !== undefined) {
+      if (document.hidden && loaded) {
         timer = window.setTimeout(run, every)
         return
       }
@@ -405,6 +406,7 @@ export function useLoad<T>(load: (signal: AbortSignal) => Promise<T>, deps: unkn
         .then(
           (v) => {
             if (a.signal.aborted) return
+            loaded = true
             set(() => v)
             setFailure(null)
           },

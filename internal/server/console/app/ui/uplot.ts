@@ -38,7 +38,7 @@ export function plot(box: HTMLElement, first: PlotProps): { draw: (p: PlotProps)
         { ...axis, size: 22, space: 46, incrs: [60, 120, 300, 600, 1800, 3600], values: (_u, all) => all.map(minute) },
         { ...axis, size: 56, space: 34, values: (_u, all) => all.map((v) => p.text(v)) },
       ],
-      series: [{}, ...first.series.map((s) => ({ label: s.name, stroke: color('--plot-' + s.color), width: 1.5, fill: first.series.length === 1 ? color('--plot-fill') : undefined, points: { show: false } }))] as uPlot.Series[],
+      series: [{}, ...first.series.map((s) => ({ label: s.name, stroke: color('--plot-' + s.color), width: 1.5, fill: first.series.length === 1 && s.color === 1 ? color('--plot-fill') : undefined, points: { show: false } }))] as uPlot.Series[],
       hooks: {
         setCursor: [
           (u) => {
