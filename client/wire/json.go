@@ -117,6 +117,7 @@ type Sandbox struct {
 	UUID        string               `json:"uuid"` // ID as a UUID
 	Name        string               `json:"name"`
 	Tenant      string               `json:"tenant,omitempty"` // absent for the default tenant
+	Client      string               `json:"client,omitempty"` // name of the client that created it; absent for the daemon's own token
 	Image       string               `json:"image"`
 	Driver      string               `json:"driver"`
 	Created     time.Time            `json:"created_at"`

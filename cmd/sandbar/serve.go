@@ -331,7 +331,7 @@ func newConsole(cfg *config.Config, token config.Token, auditor engine.Auditor, 
 		return nil, nil
 	}
 	sessions := console.NewSessions(token.Value)
-	return console.New(console.Options{Assets: console.Assets, Sessions: sessions, Identify: identify, Fail: httpd.WriteError,
+	return console.New(console.Options{Assets: console.Assets(), Sessions: sessions, Identify: identify, Fail: httpd.WriteError,
 		PreviewDomain: previewDomain(cfg), Version: thisBuild().Version, Audit: auditor, Logger: log}), sessions
 }
 

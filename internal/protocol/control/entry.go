@@ -35,7 +35,7 @@ func (o origin) describe(i engine.Info, operatorsIdle time.Duration) wire.Sandbo
 	if !expires.IsZero() {
 		expires = expires.UTC()
 	}
-	return wire.Sandbox{ID: i.ID, Expires: expires, UUID: i.ID.UUID(), Name: i.Spec.Name, Tenant: i.Spec.Client.Tenant, Image: i.Spec.Image, Driver: i.Spec.Driver, Created: i.Created.UTC(), LastUsed: i.LastUsed.UTC(), IdleTimeout: wire.Seconds(idle),
+	return wire.Sandbox{ID: i.ID, Expires: expires, UUID: i.ID.UUID(), Name: i.Spec.Name, Tenant: i.Spec.Client.Tenant, Client: i.Spec.Client.Name, Image: i.Spec.Image, Driver: i.Spec.Driver, Created: i.Created.UTC(), LastUsed: i.LastUsed.UTC(), IdleTimeout: wire.Seconds(idle),
 		Running: i.Running, Labels: labels, Limits: wire.LimitsOf(i.Spec.Limits), Enforced: i.Enforced, State: wire.StateRunning}
 }
 

@@ -10,10 +10,8 @@ import (
 //go:embed dist/index.html dist/assets
 var dist embed.FS
 
-func init() {
-	built, err := fs.Sub(dist, "dist")
-	if err != nil {
-		panic(err) // the path is valid
-	}
-	Assets = built
+// Assets returns the page that is embedded into this binary, see Options.Assets.
+func Assets() fs.FS {
+	built, _ := fs.Sub(dist, "dist") // it fails for an invalid path only
+	return built
 }

@@ -417,12 +417,17 @@ func TestConsoleFlows(t *testing.T) {
 	})
 	t.Run("previews", func(t *testing.T) {
 		c.t = t
-		d.cli(t, "exec", "--detach", id, "--", "sh", "-c", "mkdir -p /tmp/site; cd /tmp/site; echo '<title>t</title><h1>from the sandbox</h1>' > index.html; exec python3 -m http.server 8000")
+		d.cli(t, "exec", "--detach", id, "--", "sh", "-c", "mkdir -p /tmp/site; cd /tmp/site; echo '<title>t</title><h1>from the sandbox</h1><img src=/pixel>' > index.html; exec python3 -u -m http.server 8000 2>/tmp/requests")
+		d.shell(t, id, "until python3 -c 'import socket; socket.create_connection((\"127.0.0.1\", 8000))' 2>/dev/null; do sleep 0.1; done")
 		c.click("Previews")
 		c.shows("No previews")
 		c.fill("Port", "8000")
 		c.click("Create")
 		c.until("document.querySelector('iframe')")
+		// The preview is private: the browser shows it by a cookie for frames of the console.
+		if got := d.shell(t, id, "for i in $(seq 250); do grep -q 'GET / .* 200' /tmp/requests && grep -q 'GET /pixel .* 404' /tmp/requests && exit; sleep 0.1; done; cat /tmp/requests; echo missing"); got != "" {
+			t.Errorf("the frame asked for: %s", got)
+		}
 		address := c.js("return document.querySelector('.frame a').href")
 		if !strings.Contains(address, "8000-") || !strings.Contains(address, "sandbar_preview=") {
 			t.Errorf("the link is %s", address)
