@@ -51,9 +51,7 @@ func newCollector(t *testing.T) *collector {
 		if status == http.StatusOK {
 			c.mu.Lock()
 			c.headers = r.Header
-			for _, s := range data.ResourceSpans[0].ScopeSpans[0].Spans {
-				c.spans = append(c.spans, s)
-			}
+			c.spans = append(c.spans, data.ResourceSpans[0].ScopeSpans[0].Spans...)
 			c.mu.Unlock()
 		}
 		w.WriteHeader(status)
