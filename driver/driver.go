@@ -157,6 +157,14 @@ type Watcher interface {
 	Dead() <-chan struct{}
 }
 
+// Explainer is an optional interface of a Sandbox that can tell why it died.
+type Explainer interface {
+	// Death returns why the sandbox died by itself: an error with the code Gone, whose message
+	// completes "the sandbox has ended: ". It returns nil if the sandbox lives, was destroyed, or if
+	// the reason is unknown. The result is constant after Watcher.Dead is closed.
+	Death() error
+}
+
 // Restricter is an optional interface of a Sandbox with sandbar.NetworkOutbound.
 type Restricter interface {
 	// Restrict replaces the Spec's Egress; e is valid. When it returns nil, connections to denied
