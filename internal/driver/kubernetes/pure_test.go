@@ -27,7 +27,7 @@ func TestOptions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(o.images) != 2 || o.images[1] != "b" || o.labels["team"] != "search" || !o.copies || !o.neverPull || o.image != DefaultImage {
+	if len(o.images) != 2 || o.images[1] != "b" || o.labels["team"] != "search" || o.agentBy != byCopy || !o.neverPull || o.image != DefaultImage {
 		t.Errorf("parsed %+v", o)
 	}
 	for name, raw := range map[string]map[string]string{
@@ -71,13 +71,19 @@ func TestPod(t *testing.T) {
 	}
 	g.lease.Name, g.lease.UID = g.name, "lease-uid"
 	d := &Driver{gateway: g, opt: options{image: "image", agentImage: "agent", labels: map[string]string{"team": "search"}, runtimeClass: "gvisor"}}
+	d.maxAge = time.Hour
 	for _, copies := range []bool{false, true} {
-		d.opt.copies = copies
+		if d.opt.agentBy = byVolume; copies {
+			d.opt.agentBy = byCopy
+		}
 		p := d.pod("name", "sb_id", sandbar.Spec{Limits: sandbar.Limits{Memory: 64 << 20, CPUs: 0.25, Disk: 8 << 20}}, 123456)
 		if p.Labels["team"] != "search" || p.Labels[labelSandbox] != "sb_id" || p.Labels[labelGateway] != g.name || len(p.OwnerReferences) != 1 || p.OwnerReferences[0].UID != "lease-uid" {
 			t.Errorf("metadata %+v", p.ObjectMeta)
 		}
 		s := p.Spec
+		if s.ActiveDeadlineSeconds == nil || *s.ActiveDeadlineSeconds != 3600 {
+			t.Errorf("the deadline is %v", s.ActiveDeadlineSeconds)
+		}
 		if *s.AutomountServiceAccountToken || *s.EnableServiceLinks || s.HostNetwork || s.HostPID || s.HostIPC || *s.RuntimeClassName != "gvisor" ||
 			!*s.SecurityContext.RunAsNonRoot || *s.SecurityContext.RunAsUser != 123456 || s.SecurityContext.SeccompProfile.Type != corev1.SeccompProfileTypeRuntimeDefault {
 			t.Errorf("pod %+v", s)
