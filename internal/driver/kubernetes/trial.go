@@ -248,9 +248,10 @@ const (
 	// contestCPUs is the limit of the first sandbox of a contest, rivalCPUs that of the second.
 	contestCPUs = 0.2
 	rivalCPUs   = 1
-	// contestRound is the length of a round, contestRounds the most rounds.
+	// contestRound is the length of a round, contestRounds the most rounds: a node can be too busy for
+	// a result for a while.
 	contestRound  = time.Second
-	contestRounds = 6
+	contestRounds = 20
 	// contestWins is how many rounds in succession must have the result of the limits.
 	contestWins = 2
 	// contestRatio is the least ratio of work. The limits' is 5.
