@@ -127,23 +127,28 @@ func apply(t *testing.T, c *cluster.Cluster, policy string, obeyed func() bool) 
 	if err := c.Apply(t.Context(), policy); err != nil {
 		t.Fatal(err)
 	}
+	await := func(want bool) {
+		t.Helper()
+		for end := time.Now().Add(time.Minute); obeyed() != want; time.Sleep(100 * time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("the API server does not notice the policy, or its end: %v", want)
+			}
+		}
+	}
 	t.Cleanup(func() {
 		if err := c.Delete(context.Background(), policy); err != nil {
 			t.Error(err)
 		}
+		await(false)
 	})
-	for end := time.Now().Add(time.Minute); !obeyed(); time.Sleep(100 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("the API server does not obey the policy")
-		}
-	}
+	await(true)
 }
 
 // dryRun creates the pod of a sandbox without storing it.
 func dryRun(t *testing.T, d *Driver) (*corev1.Pod, error) {
 	t.Helper()
 	var made corev1.Pod
-	err := d.api.core.Post().Namespace(d.api.namespace).Resource(pods).Param("dryRun", "All").Body(d.pod("sandbar-dry-run", "sb_dry", spec(), 123456)).Do(t.Context()).Into(&made)
+	err := d.api.core.Post().Namespace(d.api.namespace).Resource(pods).Param("dryRun", "All").Body(d.pod("sandbar-dry-run", "sb_dry", spec(), 123456)).Do(context.Background()).Into(&made)
 	return &made, err
 }
 
