@@ -23,12 +23,15 @@ import (
 	"github.com/sandbar-dev/sandbar/engine"
 	"github.com/sandbar-dev/sandbar/internal/agent/embedded"
 	"github.com/sandbar-dev/sandbar/internal/driver/native"
+	"github.com/sandbar-dev/sandbar/internal/test/testenv/cluster"
 )
 
 // lab is the common state of the benchmarks.
 type lab struct {
 	sandbar string // the command
 	image   string // an archive of an image with Python; it may be missing
+
+	cluster *cluster.Cluster // see kubernetes; nil until it is used
 }
 
 // python is the interpreter of sandboxes and of the baselines.

@@ -102,6 +102,11 @@ func benchmarks() []benchmark {
 		{"e2b-cell", "no promise: runCode('1+1') by the SDK; the goal is 3 ms beyond its own time", e2bCall("cell", 3*time.Millisecond)},
 		{"e2b-files", "no promise: files of 256 MiB by the SDK; the goal is 500 MB/s, both ways", e2bFiles},
 		{"e2b-idle", "the daemon with 1000 idle connections of the SDK holds at most 100 MiB", e2bIdle},
+		{"kubernetes-ready", "a ready pod to the end of `true` in it: p50 at most 25 ms", onPods("kubernetes-ready")},
+		{"kubernetes-ready-gvisor", "the same on gVisor: p50 at most 60 ms", onPods("kubernetes-ready-gvisor")},
+		{"kubernetes-true", "`true` in a pod that is open: p50 at most 4 ms", onPods("kubernetes-true")},
+		{"kubernetes-true-gvisor", "no promise: the same on gVisor", onPods("kubernetes-true-gvisor")},
+		{"kubernetes-burst", "100 ready pods at once to the end of `true` in each: at most 1 s", onPods("kubernetes-burst")},
 		{"iii-create", "sandbox::create of a pulled image: p50 at most 5 ms", iiiCreate},
 		{"iii-cycle", "create, exec `true`, stop: p50 at most 10 ms", iiiCycle},
 		{"iii-ready-create", "sandbox::create from a ready sandbox: p50 at most 1 ms", iiiReadyCreate},
@@ -121,12 +126,23 @@ func main() {
 	sandbar := flag.String("sandbar", "bin/sandbar", "the built command")
 	image := flag.String("image", ".cache/images/debian.tar", "the image that \"make tools\" builds")
 	soak := flag.Duration("soak", 0, "instead, load a daemon for this `time`, and report growth and unanswered requests")
+	row, dir := flag.String("pods", "", "for the program itself: the `name` of a benchmark inside a cluster's network"), flag.String("cluster", "", "its `directory`")
 	flag.Parse()
+	if *row != "" {
+		os.Exit(runPods(*row, *dir))
+	}
 	l := &lab{sandbar: *sandbar, image: *image}
 	if *soak > 0 {
 		os.Exit(runSoak(l, *soak))
 	}
-	os.Exit(runAll(*only, l))
+	code := runAll(*only, l)
+	if l.cluster != nil {
+		if err := l.cluster.Stop(); err != nil {
+			fmt.Fprintln(os.Stderr, "the cluster could not be stopped:", err)
+			code = 1
+		}
+	}
+	os.Exit(code)
 }
 
 func runAll(only string, l *lab) int {

@@ -157,6 +157,14 @@ type Watcher interface {
 	Dead() <-chan struct{}
 }
 
+// Explainer is an optional interface of a Sandbox that can tell why it died.
+type Explainer interface {
+	// Death returns why the sandbox died by itself: an error with the code Gone, whose message
+	// completes "the sandbox has ended: ". It returns nil if the sandbox lives, was destroyed, or if
+	// the reason is unknown. The result is constant after Watcher.Dead is closed.
+	Death() error
+}
+
 // Restricter is an optional interface of a Sandbox with sandbar.NetworkOutbound.
 type Restricter interface {
 	// Restrict replaces the Spec's Egress; e is valid. When it returns nil, connections to denied
@@ -229,6 +237,10 @@ type Host struct {
 	// cores are not shared, if the kernel has these switches (prctl(2), PR_SET_SPECULATION_CTRL and
 	// PR_SCHED_CORE).
 	Speculation bool
+	// MaxAge is how long a sandbox exists at most, the wait for its first use included. The engine
+	// ends sandboxes before; a driver can have something else that does it without the daemon. 0: no
+	// limit is known.
+	MaxAge time.Duration
 	// Waiting, if set, is called before one-time work for the host that takes seconds, such as
 	// compilation, with a sentence for the user. The driver calls done at the end. Default: the
 	// driver logs the work.

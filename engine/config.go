@@ -184,3 +184,15 @@ func (b backend) warn(c Config) {
 		}
 	}
 }
+
+// ageMargin is more than any operation at the end of a sandbox takes.
+const ageMargin = time.Hour
+
+// MaxAge returns how long a sandbox exists at most with this Config.MaxLifetime: a ready one waits
+// at most that long, and then lives as long. 0: no limit.
+func MaxAge(lifetime time.Duration) time.Duration {
+	if lifetime <= 0 {
+		return 0
+	}
+	return 2*lifetime + ageMargin
+}

@@ -68,6 +68,7 @@ type readySandbox struct {
 	id     sandbar.ID
 	sb     driver.Sandbox
 	ticket *ticket
+	made   time.Time
 }
 
 const (

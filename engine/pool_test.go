@@ -520,6 +520,31 @@ func TestReadySandboxesThatDieAreReplaced(t *testing.T) {
 	})
 }
 
+// Ready sandboxes that have waited for the longest lifetime are replaced, so that none is older
+// than MaxAge.
+func TestReadySandboxesAge(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := faulty.NewWarm()
+		r := warmRig(t, w, func(c *engine.Config) {
+			c.MaxLifetime = time.Hour
+			c.Templates = []engine.Template{{Language: "python", Min: 3}}
+		})
+		r.wantPool(3, 0, 0, 0)
+		time.Sleep(time.Hour - 5*time.Second)
+		if n := r.settled().Forks; n != 3 {
+			t.Errorf("%d were made before the hour", n)
+		}
+		time.Sleep(15 * time.Second)
+		r.wantPool(3, 0, 0, 0)
+		if n := r.settled().Forks; n != 6 {
+			t.Errorf("%d were made, want 6", n)
+		}
+		if engine.MaxAge(time.Hour) != 3*time.Hour || engine.MaxAge(-1) != 0 {
+			t.Errorf("ages %v, %v", engine.MaxAge(time.Hour), engine.MaxAge(-1))
+		}
+	})
+}
+
 // Shutdown ends the pools in every state. The rig checks that nothing remains.
 func TestShutdownOfPools(t *testing.T) {
 	for _, c := range []struct {

@@ -102,8 +102,9 @@ func (e *Engine) reserve() *ticket {
 	return t
 }
 
-// trim discards dead sandboxes, and the oldest of each pool above its target. It discards one per
-// pool and call, so that a lull in demand does not empty the pools at once.
+// trim discards dead sandboxes, and the oldest of each pool if it is above its target or has waited
+// for longer than Config.MaxLifetime. It discards one per pool and call, so that a lull in demand
+// does not empty the pools at once.
 func (a *pools) trim() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -117,7 +118,7 @@ func (a *pools) trim() {
 			r.discard(a.e)
 			return true
 		})
-		if len(p.ready) > p.target {
+		if len(p.ready) > p.target || len(p.ready) > 0 && a.e.cfg.MaxLifetime > 0 && time.Since(p.ready[0].made) > a.e.cfg.MaxLifetime {
 			r := p.ready[0]
 			p.ready = slices.Delete(p.ready, 0, 1)
 			r.discard(a.e)
@@ -308,7 +309,7 @@ func (a *pools) fork(p *pool, t *preparedTemplate, slot *ticket) {
 		a.fail(p, "sandbox not made ready", err)
 		return
 	}
-	r.sb = sb
+	r.sb, r.made = sb, began
 	p.stats.Forks++
 	p.stats.Refill += took
 	p.measure(cost)

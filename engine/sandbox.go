@@ -46,6 +46,7 @@ type Sandbox struct {
 	pausing    bool // it is being saved; calls are refused
 	paused     bool // it has ended because it was paused
 	endReason  EndReason
+	cause      error           // why it died by itself; nil if unknown
 	note       []byte          // see SetNote
 	egress     *sandbar.Egress // Spec.Egress now; see Restrict
 	lastUsed   time.Time
@@ -323,9 +324,15 @@ func (s *Sandbox) close(why EndReason) bool {
 // died begins the end of a sandbox that died by itself. It does not cancel the programs; the driver
 // reports them as Lost.
 func (s *Sandbox) died() {
+	var cause error
+	if x, ok := driver.As[driver.Explainer](s.inner); ok {
+		cause = x.Death()
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.close(EndedDied)
+	if s.close(EndedDied) {
+		s.cause = cause
+	}
 }
 
 // watch waits for a reason to end the sandbox and then removes it. Every long-lived sandbox has one
@@ -393,7 +400,11 @@ func (s *Sandbox) remove() {
 		}
 		close(s.done)
 	})
-	s.e.log.Info("sandbox ended", ownerOf(s.spec), "sandbox", s.id, "driver", s.spec.Driver, "reason", s.endReason.text(), "age", time.Since(s.created))
+	attrs := []any{ownerOf(s.spec), "sandbox", s.id, "driver", s.spec.Driver, "reason", s.endReason.text(), "age", time.Since(s.created)}
+	if s.cause != nil {
+		attrs = append(attrs, "cause", s.cause)
+	}
+	s.e.log.Info("sandbox ended", attrs...)
 	s.e.mu.Lock()
 	delete(s.e.sandboxes, s.id)
 	s.e.mu.Unlock()
@@ -483,10 +494,19 @@ func (s *Sandbox) refusal() error {
 	}
 	select {
 	case <-s.done:
-		return sandbar.Errorf(sandbar.Gone, "sandbox %s has ended: it %s", s.id, s.endReason.text())
+		return s.ended()
 	default:
 		return sandbar.Errorf(sandbar.Conflict, "sandbox %s is being stopped", s.id)
 	}
+}
+
+// ended is the error of a call after the end.
+func (s *Sandbox) ended() error {
+	e := &sandbar.Error{Code: sandbar.Gone, Err: s.cause, Message: "sandbox " + string(s.id) + " has ended: it " + s.endReason.text()}
+	if s.cause != nil {
+		e.Message += ": " + sandbar.AsError(s.cause).Message
+	}
+	return e
 }
 
 // ID returns the sandbox's id.

@@ -251,6 +251,7 @@ func TestStopWhileTheDriverFails(t *testing.T) {
 func TestDeathIsNoticed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := faulty.New()
+		d.Death = sandbar.Errorf(sandbar.Gone, "its node evicted it")
 		r := newRig(t, d, nil)
 		s := r.create()
 		a := exec(s, cmd("sleep", "1h"))
@@ -265,6 +266,10 @@ func TestDeathIsNoticed(t *testing.T) {
 		got, err := p.Wait(t.Context())
 		answer{got, err}.want(t, sandbar.Lost)
 		synctest.Wait()
+		_, err = s.Start(t.Context(), cmd("print"), nil, none)
+		if e := sandbar.AsError(err); err == nil || e.Code != sandbar.Gone || !strings.HasSuffix(e.Message, "has ended: it died: its node evicted it") {
+			t.Errorf("another program: %v", err)
+		}
 		if len(r.List(context.Background())) != 0 {
 			t.Error("it is still listed")
 		}

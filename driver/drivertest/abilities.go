@@ -16,6 +16,7 @@ func abilityCases() []testCase {
 			wrapped := decorated{decorated{box}}
 			sameAbility[driver.Dialer](c, box, wrapped, "Dialer")
 			sameAbility[driver.Watcher](c, box, wrapped, "Watcher")
+			sameAbility[driver.Explainer](c, box, wrapped, "Explainer")
 			if _, ok := driver.As[interface{ NoSuchAbility() }](wrapped); ok {
 				c.Errorf("As finds a missing ability")
 			}

@@ -22,7 +22,7 @@ import (
 // most of the above.
 func (a *agent) setUp(s *wire.Setup, fds []int) (step string, err error) {
 	a.uid, a.gid = s.UID, s.GID
-	a.env, a.dir, a.nice = s.Env, s.Dir, int(s.Nice)
+	a.env, a.dir, a.nice = programEnv(s, os.Environ()), s.Dir, int(s.Nice)
 	a.separateUser, a.mitigate = os.Getuid() != int(s.UID), s.Mitigate
 
 	for _, x := range s.Sysctls {
@@ -76,6 +76,21 @@ func (a *agent) setUp(s *wire.Setup, fds []int) (step string, err error) {
 	}
 	go a.killer.run()
 	return a.watch.open(s, a.proc)
+}
+
+// programEnv returns the environment of programs; own is the agent's.
+func programEnv(s *wire.Setup, own []string) []string {
+	if !s.OwnEnv.Use {
+		return s.Env
+	}
+	own = slices.DeleteFunc(slices.Clone(own), func(v string) bool {
+		name, _, _ := strings.Cut(v, "=")
+		return slices.ContainsFunc(s.OwnEnv.Omit, func(omit string) bool {
+			start, all := strings.CutSuffix(omit, "*")
+			return name == omit || all && strings.HasPrefix(name, start)
+		})
+	})
+	return MergeEnv(MergeEnv(s.OwnEnv.Below, own), s.Env)
 }
 
 // buildAndOpenProc builds the sandbox and opens the procfs by which the agent reads processes. Part

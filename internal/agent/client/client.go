@@ -21,6 +21,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sandbar-dev/sandbar"
@@ -38,12 +39,20 @@ type Options struct {
 	Usage func() Usage
 	// Use measures the whole sandbox. If nil, Measure is Unsupported.
 	Use func() (driver.Use, error)
+	// Explain returns why the sandbox has died. The client calls it once, after the connection has
+	// ended and if Destroy was not called. Until it returns, neither Dead nor any program reports
+	// the end, so it must have a bound, and return soon after a call of Destroy above. Default: no
+	// reason is known.
+	Explain func() Death
 	// Restrict implements driver.Restricter. If nil, the sandbox has no network that can be
 	// restricted.
 	Restrict func(sandbar.Egress) error
 	// UsageOnly makes Usage the only source of CPU time. It is for sandboxes with a kernel of their
 	// own (gVisor), which charges to its programs the time in which the host has not scheduled it.
 	UsageOnly bool
+	// CPUs, if not 0, is the limit of processors that holds the sandbox from outside. CPU times are
+	// cut to it. It is for a kernel as with UsageOnly, if nothing else counts.
+	CPUs float64
 	// Enforced is copied into every result.
 	Enforced sandbar.Enforcements
 	// UID and GID own the pipes of programs, as host ids, if ChownPipes is set.
@@ -63,6 +72,12 @@ type Options struct {
 	// connected to CarriedStdio.
 	Carried      *Carried
 	CarriedStdio driver.Stdio
+}
+
+// Death is why a sandbox has died by itself.
+type Death struct {
+	Err         error // with the code Gone, its message completes "the sandbox has ended: "; nil if unknown
+	OutOfMemory bool  // the whole sandbox was killed for memory
 }
 
 // Usage has the kernel's counters of a sandbox since its creation.
@@ -89,6 +104,8 @@ type Sandbox struct {
 	conn net.Conn
 	opt  Options
 	dead chan struct{} // closed after the connection has ended
+
+	death atomic.Pointer[Death] // set before dead is closed, unless the sandbox was destroyed
 
 	writing chan struct{} // a lock, held by the goroutine that writes
 	out     []byte        // guarded by writing
@@ -132,6 +149,7 @@ var (
 	_ driver.Sandbox    = (*Sandbox)(nil)
 	_ driver.Dialer     = (*Sandbox)(nil)
 	_ driver.Watcher    = (*Sandbox)(nil)
+	_ driver.Explainer  = (*Sandbox)(nil)
 	_ driver.PeakMemory = (*Sandbox)(nil)
 	_ driver.Restricter = (*Sandbox)(nil)
 )
@@ -257,6 +275,25 @@ const maxThreads = 256
 // Dead is closed when the sandbox cannot run programs any more.
 func (s *Sandbox) Dead() <-chan struct{} { return s.dead }
 
+// Death returns why the sandbox died by itself, nil if it did not or if the reason is unknown.
+func (s *Sandbox) Death() error {
+	if d := s.death.Load(); d != nil {
+		return d.Err
+	}
+	return nil
+}
+
+// gone is the error of all calls after the sandbox has ended.
+func (s *Sandbox) gone() error {
+	err := s.Death()
+	if err == nil {
+		return errGone()
+	}
+	e := *sandbar.AsError(err)
+	e.Message = "the sandbox has ended: " + e.Message
+	return &e
+}
+
 // Destroy kills every process of the sandbox and removes its resources.
 func (s *Sandbox) Destroy(ctx context.Context) error {
 	s.destroyMu.Lock()
@@ -282,7 +319,7 @@ func (s *Sandbox) refuse() {
 	s.mu.Unlock()
 }
 
-// errGone is the error of all calls after the sandbox has ended.
+// errGone is the error for a sandbox that has ended for no known reason.
 func errGone() error {
 	return &sandbar.Error{Code: sandbar.Gone, Message: "the sandbox has ended", Fix: "create a new one"}
 }
@@ -311,7 +348,7 @@ func (s *Sandbox) send(ctx context.Context, f wire.Frame) error {
 	case s.writing <- struct{}{}:
 		defer func() { <-s.writing }()
 	case <-s.dead:
-		return errGone()
+		return s.gone()
 	case <-ctx.Done():
 		return sandbar.Errorf(sandbar.CodeOfContext(ctx), "waiting for the sandbox: %w", ctx.Err())
 	}
@@ -330,7 +367,7 @@ func (s *Sandbox) write(f wire.Frame) error {
 	}
 	if err != nil {
 		s.conn.Close() // a partial frame cannot be completed
-		return errGone()
+		return s.gone()
 	}
 	return nil
 }
@@ -356,7 +393,7 @@ func (s *Sandbox) ask(ctx context.Context, t wire.Type, payload []byte, fds []in
 	select {
 	case c.slot <- struct{}{}:
 	case <-s.dead:
-		return errGone()
+		return s.gone()
 	case <-ctx.Done():
 		return sandbar.Errorf(sandbar.CodeOfContext(ctx), "waiting for the sandbox: %w", ctx.Err())
 	}
@@ -397,7 +434,7 @@ func (s *Sandbox) register(c *call) (id uint32, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ended {
-		return 0, errGone()
+		return 0, s.gone()
 	}
 	if c.process != nil {
 		c.channels = c.process.channels
@@ -556,11 +593,18 @@ func (s *Sandbox) onReply(f wire.Frame) error {
 // lose fails every pending call and ends every program, after the connection has ended.
 func (s *Sandbox) lose() {
 	s.mu.Lock()
+	byItself := !s.ended
 	s.ended = true
+	s.mu.Unlock()
+	if byItself && s.opt.Explain != nil {
+		d := s.opt.Explain()
+		s.death.Store(&d)
+	}
+	s.mu.Lock()
 	pending, running, channels := s.pending, s.running, s.channels
 	s.pending, s.running, s.channels = map[uint32]*call{}, map[uint32]*process{}, nil
 	for _, c := range pending {
-		c.done <- response{err: errGone()}
+		c.done <- response{err: s.gone()}
 	}
 	s.mu.Unlock()
 	for _, c := range channels {

@@ -327,6 +327,10 @@ func (p *process) KillTree() error {
 // PID returns the program's process id in the sandbox's PID namespace.
 func (p *process) PID() int { return int(p.told.PID) }
 
+// cpuPeriod is the period of a limit of processors (cgroups(7)); that of one period may be used at
+// once.
+const cpuPeriod = 100 * time.Millisecond
+
 // Bounds of an agent's or a driver's counters, so that sums do not overflow.
 const (
 	maxSignal = 64
@@ -380,7 +384,11 @@ func (p *process) account(r *sandbar.Result) {
 		}
 	}
 	// No machine can have used more CPU time since the request.
-	r.CPUTime = max(0, min(r.CPUTime, maxCPUs*min(time.Since(p.asked), math.MaxInt64/maxCPUs)))
+	elapsed := time.Since(p.asked)
+	r.CPUTime = max(0, min(r.CPUTime, maxCPUs*min(elapsed, math.MaxInt64/maxCPUs)))
+	if cpus := p.sandbox.opt.CPUs; cpus > 0 {
+		r.CPUTime = min(r.CPUTime, time.Duration(cpus*float64(elapsed+cpuPeriod)))
+	}
 	r.PeakMemory = min(r.PeakMemory, maxMemory)
 	clean := r.Outcome == sandbar.Exited && r.ExitCode == 0
 	if r.OOMKills > 0 && !clean {
@@ -391,6 +399,9 @@ func (p *process) account(r *sandbar.Result) {
 // lost ends a process whose sandbox has ended.
 func (p *process) lost() {
 	r := sandbar.Result{Outcome: sandbar.Lost, Duration: time.Since(p.started), Enforced: p.sandbox.opt.Enforced}
+	if d := p.sandbox.death.Load(); d != nil && d.OutOfMemory {
+		r.OOMKills = 1 // see account
+	}
 	p.end(r)
 }
 

@@ -23,7 +23,7 @@ func (s *Sandbox) Suspend(ctx context.Context) (next uint32, err error) {
 		select {
 		case take <- struct{}{}:
 		case <-s.dead:
-			err = errGone()
+			err = s.gone()
 		case <-ctx.Done():
 			err = sandbar.Errorf(sandbar.CodeOfContext(ctx), "waiting for the sandbox: %w", ctx.Err())
 		}

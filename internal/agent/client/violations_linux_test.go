@@ -394,3 +394,38 @@ func (s *Sandbox) waits() int {
 	defer s.mu.Unlock()
 	return len(s.pending)
 }
+
+// The reason of a death is told to all callers before the death is, and not after Destroy.
+func TestExplain(t *testing.T) {
+	for _, destroyed := range []bool{false, true} {
+		a, conn := newFakeAgent(t, []byte{deaf})
+		asked := 0
+		sb, err := New(t.Context(), conn, Options{Destroy: func(context.Context) error { a.close(); return nil }, Explain: func() Death {
+			asked++
+			return Death{Err: sandbar.Errorf(sandbar.Gone, "its pod ran out of memory"), OutOfMemory: true}
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, _ := begun(t, sb, a, nil)
+		want, cause := sandbar.Lost, "the sandbox has ended"
+		if !destroyed {
+			a.close()
+			<-sb.Dead()
+			want, cause = sandbar.OutOfMemory, "the sandbox has ended: its pod ran out of memory"
+		}
+		if err := sb.Destroy(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if r, err := p.Wait(); err != nil || r.Outcome != want {
+			t.Errorf("the program: %+v, %v", r, err)
+		}
+		_, err = sb.Start(t.Context(), sandbar.Cmd{Args: []string{"true"}}, driver.Stdio{})
+		if e := sandbar.AsError(err); err == nil || e.Code != sandbar.Gone || e.Message != cause {
+			t.Errorf("another program: %v, want %q", err, cause)
+		}
+		if (sb.Death() == nil) != destroyed || (asked == 0) != destroyed {
+			t.Errorf("destroyed %v: %v, asked %d times", destroyed, sb.Death(), asked)
+		}
+	}
+}

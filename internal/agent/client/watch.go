@@ -70,7 +70,7 @@ func (w *fileWatch) Next(ctx context.Context) (sandbar.FileEvent, error) {
 	case w.closed.Load():
 		return sandbar.FileEvent{}, sandbar.Errorf(sandbar.Canceled, "watch %s: closed", sandbar.Quote(w.path, 200))
 	case w.sandbox.hasEnded():
-		return sandbar.FileEvent{}, errGone()
+		return sandbar.FileEvent{}, w.sandbox.gone()
 	case err == io.EOF:
 		return sandbar.FileEvent{}, err
 	}

@@ -72,7 +72,8 @@ package wire
 //	19 2026-11  Watch
 //	20 2026-11  SaveFiles, MountKeep and MountRestore
 //	21 2026-11  FSCounters
-const Generation = 21
+//	22 2026-11  Setup has OwnEnv
+const Generation = 22
 
 // Bounds of a frame and of a channel.
 const (

@@ -55,6 +55,8 @@ type Setup struct {
 	Capabilities uint64
 	// Env is the environment of every program, "K=V". A Start can add to it.
 	Env []string
+	// OwnEnv says which of the agent's own variables programs have.
+	OwnEnv OwnEnv
 	// Dir is the directory that relative paths start from, and the default working directory.
 	Dir string
 	// Watchdog is the most memory that all programs may hold together, in bytes, on a host without
@@ -69,6 +71,17 @@ type Setup struct {
 	// WatchKernel says that the sandbox has a kernel of its own (gVisor). The watchdog then reads
 	// that kernel's account of all memory.
 	WatchKernel bool
+}
+
+// OwnEnv is for an agent in a container whose image the host cannot read: the agent's own variables
+// have those of the image. The zero value uses none of them.
+type OwnEnv struct {
+	Use bool
+	// Below are variables "K=V" that the agent's own replace. Setup.Env replaces both.
+	Below []string
+	// Omit are names of variables that programs do not get. A name that ends with * stands for all
+	// that begin with the rest.
+	Omit []string
 }
 
 // AllCapabilities is every capability that a kernel has.

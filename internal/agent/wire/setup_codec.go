@@ -20,7 +20,9 @@ func (s *Setup) Append(b []byte) []byte {
 	}
 	b = append(appendU32(b, uint32(len(s.Seccomp))), s.Seccomp...)
 	b = append(appendU32(b, uint32(len(s.ProgramSeccomp))), s.ProgramSeccomp...)
-	b = appendStr(appendStrs(appendU64(b, s.Capabilities), s.Env), s.Dir)
+	b = appendStrs(appendU64(b, s.Capabilities), s.Env)
+	b = appendStrs(appendStrs(append(b, bit(s.OwnEnv.Use)), s.OwnEnv.Below), s.OwnEnv.Omit)
+	b = appendStr(b, s.Dir)
 	return append(appendStrs(appendU64(appendU64(b, uint64(s.Watchdog)), uint64(s.PIDs)), s.WatchDisks), bit(s.WatchKernel))
 }
 
@@ -46,7 +48,9 @@ func (s *Setup) Decode(p []byte) error {
 		s.Landlock.Rules[i] = LandlockRule{Path: d.str(), Access: d.u64()}
 	}
 	s.Seccomp, s.ProgramSeccomp = d.bytes(), d.bytes()
-	s.Capabilities, s.Env, s.Dir = d.u64(), d.strs(), d.str()
+	s.Capabilities, s.Env = d.u64(), d.strs()
+	s.OwnEnv = OwnEnv{Use: d.truth(), Below: d.strs(), Omit: d.strs()}
+	s.Dir = d.str()
 	s.Watchdog, s.PIDs = int64(d.u64()), int64(d.u64())
 	s.WatchDisks, s.WatchKernel = d.strs(), d.truth()
 	return d.end()

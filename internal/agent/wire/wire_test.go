@@ -52,7 +52,7 @@ func samples() map[string][2]message {
 			Sysctls: []Sysctl{{Name: "user/x", Value: "1"}},
 			Rlimits: []Rlimit{{Resource: 7, Soft: 1, Hard: 1 << 63}}, Nice: 3, UID: 1000, GID: 1001,
 			Landlock: Landlock{HandledFS: 5, Scoped: 3, Rules: []LandlockRule{{Path: "/usr", Access: 1 << 15}}},
-			Seccomp:  []byte{1, 2, 3, 4, 5, 6, 7, 8}, ProgramSeccomp: []byte{8, 7, 6, 5, 4, 3, 2, 1}, Capabilities: 1 << 41, Env: []string{"PATH=/bin"}, Dir: "/home/user",
+			Seccomp:  []byte{1, 2, 3, 4, 5, 6, 7, 8}, ProgramSeccomp: []byte{8, 7, 6, 5, 4, 3, 2, 1}, Capabilities: 1 << 41, Env: []string{"PATH=/bin"}, OwnEnv: OwnEnv{Use: true, Below: []string{"A=1"}, Omit: []string{"B", "C*"}}, Dir: "/home/user",
 			Watchdog: 1 << 30, PIDs: 9, WatchKernel: true, WatchDisks: []string{"/tmp"}}, &Setup{}},
 	}
 }

@@ -90,6 +90,8 @@ type Driver struct {
 	Missing []string
 	// Bare: sandboxes do not implement driver.Dialer, driver.Rester and driver.Watcher.
 	Bare bool
+	// Death is why sandboxes die, the result of driver.Explainer. Default: the reason is unknown.
+	Death error
 	// NoFiles makes every file operation fail with Unsupported.
 	NoFiles bool
 	// Use is what a sandbox measures. Default: Unsupported.

@@ -31,12 +31,15 @@ type sandbox struct {
 	connects sync.WaitGroup
 }
 
-// fullSandbox is a sandbox with the abilities driver.Dialer, driver.Meter, driver.Rester
-// and driver.Watcher.
+// fullSandbox is a sandbox with the abilities driver.Dialer, driver.Meter, driver.Rester,
+// driver.Watcher and driver.Explainer.
 type fullSandbox struct{ *sandbox }
 
 // Dead is closed when the sandbox has ended.
 func (b fullSandbox) Dead() <-chan struct{} { return b.dead }
+
+// Death returns Driver.Death.
+func (b fullSandbox) Death() error { return b.d.Death }
 
 // Measure returns what Driver.Use returns.
 func (b fullSandbox) Measure(context.Context) (driver.Use, error) {

@@ -2,19 +2,15 @@ package kubernetes
 
 import (
 	"context"
-	"errors"
 	"net"
 	"net/url"
 	"strconv"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/sandbar-dev/sandbar"
-	"github.com/sandbar-dev/sandbar/internal/agent/client"
 	"github.com/sandbar-dev/sandbar/internal/agent/porter"
-	"github.com/sandbar-dev/sandbar/internal/agent/wire"
 )
 
 // tryOut makes a sandbox and a canary, and completes what the driver enforces.
@@ -39,65 +35,6 @@ func (d *Driver) tryOut(ctx context.Context) error {
 	if !r.denied {
 		d.caps.PrivateNetwork = false
 		d.caps.Notes = append(d.caps.Notes, "the cluster's network does not obey NetworkPolicy objects: programs reach other pods or the API server; install a network plugin that enforces policies")
-	}
-	return nil
-}
-
-// Limits of the trial sandbox.
-const (
-	trialMemory = 64 << 20
-	trialCPUs   = 0.5
-)
-
-// trySandbox makes a sandbox and reads its limits from inside.
-func (d *Driver) trySandbox(ctx context.Context) error {
-	id := sandbar.NewID()
-	if err := d.registry.Claim(string(id)); err != nil {
-		return err
-	}
-	b := &resources{d: d, id: id, name: podName(string(id)), log: d.log}
-	sb, err := b.create(ctx, sandbar.Spec{Image: sandbar.ImageHost, Limits: sandbar.Limits{Memory: trialMemory, CPUs: trialCPUs, PIDs: 64, Disk: 8 << 20, Files: 256}})
-	if err != nil {
-		b.undo(ctx)
-		return err
-	}
-	err = d.readBack(ctx, sb)
-	return errors.Join(err, sb.Destroy(ctx))
-}
-
-// readBack sets the mechanisms of the limits of memory and processors: what a sandbox reads from
-// its cgroup. A limit that cannot be read counts as not enforced.
-func (d *Driver) readBack(ctx context.Context, sb *client.Sandbox) error {
-	e := &d.caps.Enforced
-	e.Memory, e.CPUs = sandbar.EnforcedNone, sandbar.EnforcedNone
-	files, err := sb.Counters(ctx)
-	if err != nil {
-		return err
-	}
-	first := func(i int) string {
-		if f := strings.Fields(files[i]); len(f) > 0 {
-			return f[0]
-		}
-		return ""
-	}
-	memory, quota := strconv.Itoa(trialMemory), strconv.Itoa(trialCPUs*100_000) // the period is 0.1 s
-	switch memory {
-	case first(wire.MemoryLimit1):
-		e.Memory = sandbar.EnforcedCgroup1
-	case first(wire.MemoryLimit2):
-		e.Memory = sandbar.EnforcedCgroup2
-	}
-	switch quota {
-	case first(wire.CPUQuota1):
-		e.CPUs = sandbar.EnforcedCgroup1
-	case first(wire.CPUQuota2):
-		e.CPUs = sandbar.EnforcedCgroup2
-	}
-	d.caps.OOMCounted = e.Memory != sandbar.EnforcedNone && strings.Contains(files[wire.MemoryOOM1]+files[wire.MemoryEvents2], "oom_kill ")
-	for name, by := range map[string]sandbar.Enforcement{"memory": e.Memory, "processors": e.CPUs} {
-		if by == sandbar.EnforcedNone {
-			d.caps.Notes = append(d.caps.Notes, "a sandbox cannot read its limit of "+name+" from its cgroup, so the limit counts as not enforced")
-		}
 	}
 	return nil
 }

@@ -22,6 +22,9 @@
 //   - The pod's cgroup holds memory and processors. Every pod has a user id of its own, so that
 //     RLIMIT_NPROC, which the kernel counts by user, holds the number of processes. The writable
 //     directories are memory with a size.
+//   - On gVisor all containers of a pod run in one kernel in user space, which is in the pod's
+//     cgroup. The agent's watchdog holds the memory of programs, and that cgroup all memory.
+//   - New makes a pod to try these limits out. What does not hold there counts as not enforced.
 //   - The NetworkPolicy denies connections from and to programs. Not every network of a cluster
 //     obeys policies, so New makes a canary, a pod that tries to reach what a program must not.
 //     Without the proof that the policy holds, a Spec needs AllowDegraded.

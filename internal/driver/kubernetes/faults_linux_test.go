@@ -8,6 +8,7 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/driver"
@@ -83,15 +84,121 @@ func TestCopied(t *testing.T) {
 	}
 }
 
+// noVolumes forbids pods with an image volume. The API server applies a policy a moment after it
+// exists.
+const noVolumes = `
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: no-image-volumes}
+spec:
+  matchConstraints:
+    resourceRules: [{apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [pods]}]
+  validations: [{expression: "!has(object.spec.volumes) || object.spec.volumes.all(v, !has(v.image))"}]
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: no-image-volumes}
+spec: {policyName: no-image-volumes, validationActions: [Deny]}`
+
+// moreMemory raises the memory limit of pods.
+const moreMemory = `
+apiVersion: admissionregistration.k8s.io/v1
+kind: MutatingAdmissionPolicy
+metadata: {name: more-memory}
+spec:
+  reinvocationPolicy: Never
+  matchConstraints:
+    resourceRules: [{apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [pods]}]
+  mutations:
+  - patchType: JSONPatch
+    jsonPatch:
+      expression: >-
+        [JSONPatch{op: "replace", path: "/spec/containers/1/resources/limits/memory", value: "199Mi"}]
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: MutatingAdmissionPolicyBinding
+metadata: {name: more-memory}
+spec: {policyName: more-memory}`
+
+// apply applies a policy for the rest of the test, and waits until the API server obeys it: until
+// it creates a pod otherwise than without it.
+func apply(t *testing.T, c *cluster.Cluster, policy string, obeyed func() bool) {
+	t.Helper()
+	if err := c.Apply(t.Context(), policy); err != nil {
+		t.Fatal(err)
+	}
+	await := func(want bool) {
+		t.Helper()
+		for end := time.Now().Add(time.Minute); obeyed() != want; time.Sleep(100 * time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("the API server does not notice the policy, or its end: %v", want)
+			}
+		}
+	}
+	t.Cleanup(func() {
+		if err := c.Delete(context.Background(), policy); err != nil {
+			t.Error(err)
+		}
+		await(false)
+	})
+	await(true)
+}
+
+// dryRun creates the pod of a sandbox without storing it.
+func dryRun(t *testing.T, d *Driver) (*corev1.Pod, error) {
+	t.Helper()
+	var made corev1.Pod
+	err := d.api.core.Post().Namespace(d.api.namespace).Resource(pods).Param("dryRun", "All").Body(d.pod("sandbar-dry-run", "sb_dry", spec(), 123456)).Do(context.Background()).Into(&made)
+	return &made, err
+}
+
+// If the cluster refuses image volumes, an init container copies the agent by itself.
+func TestAgentAuto(t *testing.T) {
+	c := need(t)
+	first := newDriver(t, testOptions(c))
+	if first.opt.agentBy != byVolume {
+		t.Errorf("the agent is put into pods by %s", first.opt.agentBy)
+	}
+	apply(t, c, noVolumes, func() bool { _, err := dryRun(t, first); return err != nil })
+	d := newDriver(t, testOptions(c))
+	if r, _ := run(t, newSandbox(t, d, spec()), "exit 5"); d.opt.agentBy != byCopy || r.ExitCode != 5 {
+		t.Errorf("by %s: %+v", d.opt.agentBy, r)
+	}
+	if d, err := New(driver.Host{Options: with(c, optionAgentBy, byVolume)}); sandbar.CodeOf(err) != sandbar.Unsupported {
+		t.Errorf("with %s: %v", byVolume, err)
+		if err == nil {
+			_ = d.Close()
+		}
+	}
+}
+
+// A pod whose limits the cluster changes is refused.
+func TestChangedLimit(t *testing.T) {
+	c := need(t)
+	d := newDriver(t, testOptions(c))
+	apply(t, c, moreMemory, func() bool {
+		p, err := dryRun(t, d)
+		return err == nil && p.Spec.Containers[1].Resources.Limits.Memory().Value() == 199<<20
+	})
+	b, err := d.Create(t.Context(), sandbar.NewID(), spec())
+	if e := sandbar.AsError(err); err == nil || e.Code != sandbar.Unsupported || !strings.Contains(e.Message, "199Mi instead of 128Mi") || e.Fix == "" {
+		t.Errorf("got %v", err)
+		if err == nil {
+			_ = b.Destroy(t.Context())
+		}
+	}
+}
+
 // A pod has no credentials of the cluster and none of the daemon, and its root is read-only.
 func TestInside(t *testing.T) {
 	d := newDriver(t, testOptions(need(t)))
 	_, out := run(t, newSandbox(t, d, spec()), `
 ls /var/run/secrets /run/secrets /run/sandbar-keys 2>/dev/null
-env | grep -i -e kube -e pod_uid
+env | grep -i -e kube -e pod_uid -e gomaxprocs
+env | grep -e SANDBAR_TEST -e ^HOME | sort
 touch /x 2>/dev/null && echo writable
 grep -e CapEff -e NoNewPrivs -e Seccomp: /proc/self/status`)
-	if want := "CapEff:\t0000000000000000\nNoNewPrivs:\t1\nSeccomp:\t2\n"; out != want {
+	if want := "HOME=/home/user\n" + cluster.SandboxEnv + "\nCapEff:\t0000000000000000\nNoNewPrivs:\t1\nSeccomp:\t2\n"; out != want {
 		t.Errorf("got %q, want %q", out, want)
 	}
 }
@@ -232,21 +339,6 @@ func TestDeadLease(t *testing.T) {
 	var gone coordinationv1.Lease
 	if err := d.api.get(t.Context(), leases, other.name, &gone); sandbar.CodeOf(err) != sandbar.NotFound {
 		t.Errorf("the Lease: %v", err)
-	}
-}
-
-// gVisor is refused, because its limits cannot be proved.
-func TestGVisorRefused(t *testing.T) {
-	c := need(t)
-	if err := c.Apply(t.Context(), "{apiVersion: node.k8s.io/v1, kind: RuntimeClass, metadata: {name: gvisor}, handler: runsc}"); err != nil {
-		t.Fatal(err)
-	}
-	d, err := New(driver.Host{Options: with(c, optionRuntimeClass, "gvisor")})
-	if err == nil {
-		_ = d.Close()
-	}
-	if e := sandbar.AsError(err); err == nil || e.Code != sandbar.Unsupported || !strings.Contains(e.Message, "gVisor") || e.Fix == "" {
-		t.Errorf("got %v", err)
 	}
 }
 

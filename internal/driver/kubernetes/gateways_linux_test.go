@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"os"
@@ -37,10 +38,10 @@ type gateways struct {
 	cmds []*exec.Cmd
 }
 
-func newGateways(t *testing.T, c *cluster.Cluster, n int) *gateways {
+func newGateways(t *testing.T, c *cluster.Cluster, n int, options ...string) *gateways {
 	t.Helper()
 	var pairs []string
-	for k, v := range testOptions(c) {
+	for k, v := range with(c, options...) {
 		pairs = append(pairs, k+": "+strconv.Quote(v))
 	}
 	g := &gateways{t: t, options: "{kubernetes: {" + strings.Join(pairs, ", ") + "}}", cmds: make([]*exec.Cmd, n)}
@@ -201,16 +202,28 @@ func foreign(ctx context.Context, a *api, daemons int) (left []string) {
 	return left
 }
 
-// A sandbox is a pod that was ready before the request, with its connection open. Used ones are
-// replaced.
+// A sandbox is a pod that was ready before the request, with its connection open, and needs no call
+// to the API server. Used ones are replaced.
 func TestReadyPods(t *testing.T) {
 	c := need(t)
+	for name, class := range map[string]string{"runc": "", "gVisor": cluster.GVisor} {
+		t.Run(name, func(t *testing.T) { readyPods(t, c, class) })
+	}
+}
+
+// readyPods is TestReadyPods for one runtime class.
+func readyPods(t *testing.T, c *cluster.Cluster, class string) {
 	a, err := openAPI(options{kubeconfig: c.Kubeconfig()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer a.close()
-	g := newGateways(t, c, 1)
+	proxy, err := c.NewProxy()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer proxy.Close()
+	g := newGateways(t, c, 1, optionRuntimeClass, class, optionKubeconfig, proxy.Kubeconfig())
 	const ready = 4
 	g.start(0, "SANDBAR_TEMPLATES=[{min: "+strconv.Itoa(ready)+", max: "+strconv.Itoa(ready)+"}]")
 	await := func() (ids []string) {
@@ -234,7 +247,10 @@ func TestReadyPods(t *testing.T) {
 			}
 		}
 	}
-	for range 3 {
+	const uses = 3
+	await()
+	proxy.Calls()
+	for range uses {
 		before := await()
 		began := time.Now()
 		var box struct{ ID string }
@@ -253,6 +269,15 @@ func TestReadyPods(t *testing.T) {
 		if _, err := g.ask(0, "DELETE", "/v1/sandboxes/"+box.ID, nil, nil); err != nil {
 			t.Error(err)
 		}
+	}
+	await()
+	// Each use removes its pod and makes another. Nothing else is written, by a claim or an execution.
+	writes := proxy.Calls()
+	maps.DeleteFunc(writes, func(call string, _ int) bool {
+		return strings.HasPrefix(call, "GET ") || strings.HasSuffix(call, " leases")
+	})
+	if want := map[string]int{"POST pods": uses, "DELETE pods": uses}; !maps.Equal(writes, want) {
+		t.Errorf("calls of the API server: %v, want %v", writes, want)
 	}
 	if err := g.end(0, syscall.SIGTERM); err != nil {
 		t.Error(err)

@@ -24,8 +24,7 @@ const enforceLabel = "pod-security.kubernetes.io/enforce"
 func (d *Driver) Inspect(ctx context.Context, measure bool) []driver.Fact {
 	facts := []driver.Fact{d.inspectServer(ctx), d.inspectNamespace(ctx), d.inspectRights(ctx), d.inspectNetwork(),
 		d.inspectLimit("limit of memory", d.caps.Enforced.Memory), d.inspectLimit("limit of processors", d.caps.Enforced.CPUs),
-		{Name: "limit of processes", State: "enforced by RLIMIT_NPROC: each pod has a user id of its own"},
-		{Name: "limit of disk", State: "enforced by the size of volumes in memory"},
+		d.inspectLimit("limit of processes", d.caps.Enforced.PIDs), d.inspectLimit("limit of disk", d.caps.Enforced.Disk),
 		{Name: "limits of inodes and shares of processors", State: "nothing in a cluster enforces them; a request for them is refused"},
 		d.inspectRuntime(), {Name: "agent", State: d.opt.agentImage + ", " + d.agentWay()}}
 	if measure {
@@ -104,13 +103,13 @@ func (d *Driver) inspectNetwork() driver.Fact {
 		Fix: "install a network plugin that enforces NetworkPolicy, such as Calico or Cilium, or enable it in the cluster's plugin"}
 }
 
-// inspectLimit tells how a limit is enforced that a sandbox has read from its cgroup.
+// inspectLimit tells how a limit is enforced that New has tried out.
 func (d *Driver) inspectLimit(name string, by sandbar.Enforcement) driver.Fact {
 	if by != sandbar.EnforcedNone {
-		return driver.Fact{Name: name, State: "enforced by " + string(by) + ", as a sandbox reads from inside"}
+		return driver.Fact{Name: name, State: "enforced by " + string(by) + ", as a pod has shown"}
 	}
-	return driver.Fact{Name: name, State: "not enforced, as far as a sandbox can read from inside; requests with this limit are refused unless degraded limits are allowed",
-		Fix: "use nodes whose runtime mounts the pod's cgroup, or another runtime class"}
+	return driver.Fact{Name: name, State: "it did not hold in a pod that the driver made to try it; requests with this limit are refused unless degraded limits are allowed",
+		Fix: "use another runtime class, or see \"What enforces each limit\" in docs/kubernetes.md"}
 }
 
 func (d *Driver) inspectRuntime() driver.Fact {
@@ -118,12 +117,15 @@ func (d *Driver) inspectRuntime() driver.Fact {
 	if d.opt.runtimeClass == "" {
 		return driver.Fact{Name: name, State: "the cluster's default; programs share the nodes' kernel, behind the agent's system-call filter"}
 	}
+	if d.guest {
+		return driver.Fact{Name: name, State: sandbar.Quote(d.opt.runtimeClass, 70) + ": gVisor's kernel is between programs and the nodes' kernel"}
+	}
 	return driver.Fact{Name: name, State: d.opt.runtimeClass}
 }
 
 // agentWay tells how the agent gets into a pod.
 func (d *Driver) agentWay() string {
-	if d.opt.copies {
+	if d.opt.agentBy == byCopy {
 		return "copied by an init container"
 	}
 	return "as a volume"

@@ -45,11 +45,15 @@ func Factory(programs agentimage.Programs) driver.Factory {
 type Driver struct {
 	log      *slog.Logger
 	opt      options
-	mitigate bool // see wire.Setup
+	mitigate bool          // see wire.Setup
+	maxAge   time.Duration // see driver.Host
 	api      *api
 	gateway  *gateway
 	pods     *podWatch
 	filters  filters
+	tag      policy.TagResource
+	guest    bool // the pods run on gVisor; constant after New
+	tried    bool // guest is what a pod said, and not what the runtime class's name says
 	caps     driver.Caps
 	sweeper  *sweep.Sweeper
 	registry driver.Registry // of ids of sandboxes
@@ -85,7 +89,7 @@ func New(h driver.Host) (*Driver, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &Driver{log: h.Logger, opt: opt, mitigate: !h.Speculation, api: a}
+	d := &Driver{log: h.Logger, opt: opt, mitigate: !h.Speculation, maxAge: h.MaxAge, api: a}
 	if d.log == nil {
 		d.log = slog.New(slog.DiscardHandler)
 	}
@@ -105,11 +109,9 @@ func New(h driver.Host) (*Driver, error) {
 func (d *Driver) open(ctx context.Context) (err error) {
 	// The nodes' processor is that of the agent's image, which is known only in a pod. One of another
 	// architecture refuses the filters, and so the canary.
-	if d.filters.all, err = policy.CompileSeccomp(runtime.GOARCH); err == nil {
-		d.filters.programs, err = policy.CompilePrograms(runtime.GOARCH, policy.TagLocks)
-	}
-	if err != nil {
-		return sandbar.Errorf(sandbar.Unsupported, "no system-call filter for this processor: %w", err)
+	d.guest = gVisorName(d.opt.runtimeClass)
+	if err := d.describe(); err != nil {
+		return err
 	}
 	if err := d.api.checkRights(ctx); err != nil {
 		return err
@@ -129,12 +131,12 @@ func (d *Driver) open(ctx context.Context) (err error) {
 	if err := d.pods.synced(ctx); err != nil {
 		return err
 	}
-	d.describe()
 	return d.tryOut(ctx)
 }
 
-// describe sets what the driver enforces on every cluster. tryOut completes it.
-func (d *Driver) describe() {
+// describe sets the system-call filters, and what the driver enforces on every cluster. tryOut
+// completes it. On gVisor the filters apply in its kernel.
+func (d *Driver) describe() (err error) {
 	d.caps = driver.Caps{
 		Name: Name, Boundary: driver.BoundaryContainer,
 		Enforced: sandbar.Enforcements{
@@ -146,6 +148,25 @@ func (d *Driver) describe() {
 		Setup:     createBound, RemoteCreates: remoteCreates,
 		Notes: []string{"Kubernetes at " + d.api.host + ", namespace " + d.api.namespace},
 	}
+	compile, tag := policy.CompileSeccomp, policy.TagLocks
+	if d.guest {
+		d.caps.Boundary = driver.BoundaryGVisor
+		d.caps.Enforced.Memory, d.caps.Enforced.CPUs = sandbar.EnforcedWatchdog, sandbar.EnforcedRuntime
+		compile, tag = policy.CompileSeccompUncounted, policy.TagRSS
+	}
+	if d.filters.all, err = compile(runtime.GOARCH); err == nil {
+		d.filters.programs, err = policy.CompilePrograms(runtime.GOARCH, tag)
+	}
+	if err != nil {
+		return sandbar.Errorf(sandbar.Unsupported, "no system-call filter for this processor: %w", err)
+	}
+	d.tag = tag
+	return nil
+}
+
+// gVisorName reports whether a runtime class is gVisor's by its name. A pod tells whether it is.
+func gVisorName(class string) bool {
+	return strings.Contains(class, "gvisor") || strings.Contains(class, "runsc")
 }
 
 // Caps returns the driver's properties and what the cluster enforces.
@@ -196,7 +217,7 @@ func (d *Driver) Create(ctx context.Context, id sandbar.ID, s sandbar.Spec) (dri
 	if err := d.registry.Claim(string(id)); err != nil {
 		return nil, err
 	}
-	b := &resources{d: d, id: id, name: podName(string(id)), log: d.log}
+	b := d.newResources(id)
 	sb, err := b.create(ctx, s)
 	if err != nil {
 		b.undo(ctx)

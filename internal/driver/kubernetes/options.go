@@ -1,6 +1,7 @@
 package kubernetes
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strings"
@@ -31,6 +32,7 @@ const DefaultImage = "python:3.11-slim"
 
 // The ways of agentBy to put the agent into a pod.
 const (
+	byAuto   = "auto"
 	byVolume = "volume"
 	byCopy   = "copy"
 )
@@ -46,8 +48,8 @@ func optionHelp() map[string]string {
 		optionPython:       "image of the preset python; default: the option " + optionImage,
 		optionNode:         "image of the preset node; default: " + DefaultNode,
 		optionAgentImage:   "image with the programs sandbar-agent and sandbar-porter, as \"sandbar kubernetes image push\" prints it; default: that of \"sandbar kubernetes image load\"",
-		optionAgentBy:      "\"volume\" (default): the agent's image is a volume of the pod, from Kubernetes 1.35 on; \"copy\": an init container copies it",
-		optionRuntimeClass: "RuntimeClass of the pods, such as that of Kata (gVisor is refused); default: the cluster's",
+		optionAgentBy:      "\"volume\": the agent's image is a volume of the pod, from Kubernetes 1.35 on; \"copy\": an init container copies it; \"auto\" (default): the first that works in a pod that the driver makes at its start",
+		optionRuntimeClass: "RuntimeClass of the pods, such as that of gVisor or Kata; default: the cluster's",
 		optionLabels:       "labels of the pods, NAME=VALUE, separated by commas",
 		optionPull:         "imagePullPolicy of the pods: \"missing\" (default) or \"never\"",
 	}
@@ -60,7 +62,7 @@ type options struct {
 	images                         []string
 	python, node                   string // "" for the default
 	agentImage                     string
-	copies                         bool // agent_by: copy
+	agentBy                        string // byAuto until the driver knows
 	runtimeClass                   string
 	labels                         map[string]string
 	neverPull                      bool
@@ -95,22 +97,21 @@ func parseOptions(raw map[string]string) (options, error) {
 		return o, err
 	}
 	var err error
-	if o.copies, err = choose(raw, optionAgentBy, byVolume, byCopy); err != nil {
+	if o.agentBy, err = choose(raw, optionAgentBy, byAuto, byVolume, byCopy); err != nil {
 		return o, err
 	}
-	o.neverPull, err = choose(raw, optionPull, "missing", "never")
+	pull, err := choose(raw, optionPull, "missing", "never")
+	o.neverPull = pull == "never"
 	return o, err
 }
 
-// choose reports whether an option has its second value. The first one is the default.
-func choose(raw map[string]string, name, first, second string) (bool, error) {
-	switch raw[name] {
-	case "", first:
-		return false, nil
-	case second:
-		return true, nil
+// choose returns the value of an option. The first one is the default.
+func choose(raw map[string]string, name string, values ...string) (string, error) {
+	v := cmp.Or(raw[name], values[0])
+	if !slices.Contains(values, v) {
+		return "", badOption(name, sandbar.Quote(v, 40)+" is not known", "give one of "+strings.Join(values, ", "))
 	}
-	return false, badOption(name, sandbar.Quote(raw[name], 40)+" is not known", "give "+first+" or "+second)
+	return v, nil
 }
 
 // parseLabels parses the option labels.

@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/sandbar-dev/sandbar"
@@ -27,7 +28,7 @@ func TestOptions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(o.images) != 2 || o.images[1] != "b" || o.labels["team"] != "search" || !o.copies || !o.neverPull || o.image != DefaultImage {
+	if len(o.images) != 2 || o.images[1] != "b" || o.labels["team"] != "search" || o.agentBy != byCopy || !o.neverPull || o.image != DefaultImage {
 		t.Errorf("parsed %+v", o)
 	}
 	for name, raw := range map[string]map[string]string{
@@ -71,13 +72,19 @@ func TestPod(t *testing.T) {
 	}
 	g.lease.Name, g.lease.UID = g.name, "lease-uid"
 	d := &Driver{gateway: g, opt: options{image: "image", agentImage: "agent", labels: map[string]string{"team": "search"}, runtimeClass: "gvisor"}}
+	d.maxAge = time.Hour
 	for _, copies := range []bool{false, true} {
-		d.opt.copies = copies
+		if d.opt.agentBy = byVolume; copies {
+			d.opt.agentBy = byCopy
+		}
 		p := d.pod("name", "sb_id", sandbar.Spec{Limits: sandbar.Limits{Memory: 64 << 20, CPUs: 0.25, Disk: 8 << 20}}, 123456)
 		if p.Labels["team"] != "search" || p.Labels[labelSandbox] != "sb_id" || p.Labels[labelGateway] != g.name || len(p.OwnerReferences) != 1 || p.OwnerReferences[0].UID != "lease-uid" {
 			t.Errorf("metadata %+v", p.ObjectMeta)
 		}
 		s := p.Spec
+		if s.ActiveDeadlineSeconds == nil || *s.ActiveDeadlineSeconds != 3600 {
+			t.Errorf("the deadline is %v", s.ActiveDeadlineSeconds)
+		}
 		if *s.AutomountServiceAccountToken || *s.EnableServiceLinks || s.HostNetwork || s.HostPID || s.HostIPC || *s.RuntimeClassName != "gvisor" ||
 			!*s.SecurityContext.RunAsNonRoot || *s.SecurityContext.RunAsUser != 123456 || s.SecurityContext.SeccompProfile.Type != corev1.SeccompProfileTypeRuntimeDefault {
 			t.Errorf("pod %+v", s)
@@ -173,5 +180,47 @@ func TestUsage(t *testing.T) {
 	}
 	if got := parseUsage(none); got != (client.Usage{}) {
 		t.Errorf("nonsense: %+v", got)
+	}
+}
+
+// The status of a pod tells why its sandbox has died.
+func TestDeathOf(t *testing.T) {
+	ended := func(reason string, code int32) corev1.PodStatus {
+		return corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{Name: containerAgent, State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: reason, ExitCode: code}}}}}
+	}
+	disrupted := func(reason string) corev1.PodStatus {
+		return corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: reason}}}
+	}
+	evicted := ended("Error", 137)
+	evicted.Reason, evicted.Message = "Evicted", "Usage of EmptyDir volume exceeds the limit"
+	now := metav1.Now()
+	for says, p := range map[string]*corev1.Pod{
+		"ran out of memory":                      {Status: ended(reasonOOM, 137)},
+		"evicted its pod: \"Usage of EmptyDir":   {Status: evicted},
+		"deadline":                               {Status: corev1.PodStatus{Reason: "DeadlineExceeded"}},
+		"shuts down":                             {Status: corev1.PodStatus{Reason: "NodeShutdown"}},
+		"is lost":                                {Status: corev1.PodStatus{Reason: "NodeLost"}},
+		"drain of the node":                      {Status: disrupted("EvictionByEvictionAPI")},
+		"is not usable":                          {Status: disrupted("DeletionByTaintManager")},
+		"higher priority":                        {Status: disrupted("PreemptionByScheduler")},
+		"its pod was ended: \"NewReason\"":       {Status: disrupted("NewReason")},
+		"ended: \"StartError\", exit code 128":   {Status: ended("StartError", 128)},
+		"somebody else deleted its pod":          {ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: &now}},
+		"its pod ended: \"UnexpectedAdmission\"": {Status: corev1.PodStatus{Reason: "UnexpectedAdmission"}},
+	} {
+		d, known := deathOf(p, "")
+		if !known || sandbar.CodeOf(d.Err) != sandbar.Gone || !strings.Contains(d.Err.Error(), says) || d.OutOfMemory != (says == "ran out of memory") {
+			t.Errorf("%s: %+v, %v", says, d, known)
+		}
+	}
+	for _, p := range []*corev1.Pod{{}, {Status: ended("Completed", 0)}} {
+		if d, known := deathOf(p, ""); known {
+			t.Errorf("%+v: %+v", p.Status, d)
+		}
+	}
+	for _, p := range []*corev1.Pod{nil, {ObjectMeta: metav1.ObjectMeta{UID: "another"}}} {
+		if d, known := deathOf(p, "uid"); !known || d.OutOfMemory || d.Err == nil {
+			t.Errorf("%+v: %+v", p, d)
+		}
 	}
 }

@@ -31,12 +31,22 @@ type resources struct {
 	d    *Driver
 	id   sandbar.ID
 	name string // of the pod
+	node string // that the pod must be on; "": any
 	log  *slog.Logger
+
+	leave context.CancelFunc // ends explain; the daemon removes the pod
+	left  context.Context    // ends with leave
 
 	asked bool      // the pod may exist
 	uid   types.UID // of the pod; "" if unknown
 	conn  net.Conn
 	usage usageReader
+}
+
+func (d *Driver) newResources(id sandbar.ID) *resources {
+	b := &resources{d: d, id: id, name: podName(string(id)), log: d.log}
+	b.left, b.leave = context.WithCancel(context.Background())
+	return b
 }
 
 // create creates the sandbox. On an error the caller must call undo.
@@ -51,10 +61,15 @@ func (b *resources) create(ctx context.Context, s sandbar.Spec) (*client.Sandbox
 	}
 	var made corev1.Pod
 	b.asked = true
-	if err := b.d.api.create(ctx, pods, b.d.pod(b.name, b.id, s, user), &made); err != nil {
+	p := b.d.pod(b.name, b.id, s, user)
+	p.Spec.NodeName = b.node
+	if err := b.d.api.create(ctx, pods, p, &made); err != nil {
 		return nil, err
 	}
 	b.uid = made.UID
+	if err := unchanged(p, &made); err != nil {
+		return nil, err
+	}
 	ip, err := b.d.awaitPorter(ctx, b.name, b.uid)
 	if err == nil {
 		b.conn, err = b.d.dial(ctx, ip, b.name, b.uid)
@@ -62,12 +77,19 @@ func (b *resources) create(ctx context.Context, s sandbar.Spec) (*client.Sandbox
 	if err != nil {
 		return nil, createError(caller, err)
 	}
-	sb, err := client.New(ctx, b.conn, client.Options{Destroy: b.destroy, Usage: b.usage.read, Enforced: b.d.caps.Enforced})
+	o := client.Options{Destroy: b.destroy, Explain: b.explain, Enforced: b.d.caps.Enforced}
+	if !b.d.guest {
+		o.Usage = b.usage.read
+	} else if b.d.caps.Enforced.CPUs != sandbar.EnforcedNone { // gVisor's kernel shows no counters of a cgroup
+		o.CPUs = max(s.Limits.CPUs, 0)
+	}
+	sb, err := client.New(ctx, b.conn, o)
 	if err != nil {
 		return nil, b.agentError(caller, err)
 	}
 	b.usage.open(sb)
 	if _, _, err = sb.Setup(ctx, setup); err != nil {
+		b.leave()
 		_ = b.conn.Close()
 		<-sb.Dead() // the reader goroutine has ended
 		return nil, b.agentError(caller, err)
@@ -127,8 +149,8 @@ func (d *Driver) awaitPorter(ctx context.Context, name string, uid types.UID) (i
 func (d *Driver) dial(ctx context.Context, ip, name string, uid types.UID) (net.Conn, error) {
 	config := &tls.Config{RootCAs: d.gateway.keys.porters, ServerName: porter.ServerName, Certificates: []tls.Certificate{d.gateway.keys.daemon}, MinVersion: tls.VersionTLS13}
 	for {
-		conn, err := dialOnce(ctx, net.JoinHostPort(ip, strconv.Itoa(porter.Port)), config, uid)
-		if err == nil || errors.Is(err, errGVisor) {
+		conn, err := d.dialOnce(ctx, net.JoinHostPort(ip, strconv.Itoa(porter.Port)), config, uid)
+		if err == nil || errors.Is(err, errOtherKernel) {
 			return conn, err
 		}
 		p, changed := d.pods.get(name)
@@ -145,16 +167,19 @@ func (d *Driver) dial(ctx context.Context, ip, name string, uid types.UID) (net.
 	}
 }
 
-// errGVisor is the refusal of pods with gVisor: nothing that the driver can read in such a pod
-// shows that its limits of processors and processes hold.
-var errGVisor = &sandbar.Error{Code: sandbar.Unsupported, Message: "the pods run on gVisor, where the driver kubernetes cannot prove the limits of processors and processes",
-	Fix: "use another RuntimeClass (option " + optionRuntimeClass + "); for gVisor on one machine there is the driver gvisor"}
+// errOtherKernel is the refusal of a pod that runs on gVisor although the trial's did not, or the
+// other way round: its limits are others than those that the driver has tried.
+var errOtherKernel = &sandbar.Error{Code: sandbar.Unsupported, Message: "some nodes of the cluster run the pods on gVisor and others do not",
+	Fix: "set the option " + optionRuntimeClass + " to a RuntimeClass that has the same handler on all nodes"}
+
+// keepAlive ends the connection to a node that does not answer for 35 s.
+var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 4}
 
 // dialOnce connects to a porter and reads its greeting.
-func dialOnce(ctx context.Context, address string, config *tls.Config, uid types.UID) (net.Conn, error) {
+func (d *Driver) dialOnce(ctx context.Context, address string, config *tls.Config, uid types.UID) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialBound)
 	defer cancel()
-	conn, err := (&tls.Dialer{Config: config}).DialContext(ctx, "tcp", address)
+	conn, err := (&tls.Dialer{NetDialer: &net.Dialer{KeepAliveConfig: keepAlive}, Config: config}).DialContext(ctx, "tcp", address)
 	if err != nil {
 		return nil, err
 	}
@@ -175,15 +200,43 @@ func dialOnce(ctx context.Context, address string, config *tls.Config, uid types
 		conn.Close()
 		return nil, errors.New("another pod has this address")
 	}
-	if strings.Contains(release, "gvisor") {
+	if strings.Contains(release, "gvisor") != d.guest {
 		conn.Close()
-		return nil, errGVisor
+		return nil, errOtherKernel
 	}
 	return conn, nil
 }
 
+// explainBound bounds the wait for a pod's status after the connection has ended. Kubelets report
+// the end of a container within two seconds.
+const explainBound = 5 * time.Second
+
+// explain returns why the sandbox has died, from what the cluster says about its pod.
+func (b *resources) explain() client.Death {
+	ctx, cancel := context.WithTimeout(b.left, explainBound)
+	defer cancel()
+	var last *corev1.Pod
+	var d client.Death
+	_ = b.d.pods.wait(ctx, b.name, func(p *corev1.Pod) (known bool, err error) {
+		if p != nil && p.UID == b.uid {
+			last = p
+		}
+		d, known = deathOf(p, b.uid)
+		return known, nil
+	})
+	if b.left.Err() != nil {
+		return client.Death{} // destroyed meanwhile
+	}
+	if d.Err == nil {
+		d.Err = lostError(last)
+	}
+	b.log.Warn("a pod has ended by itself", "sandbox", b.id, "pod", b.name, "cause", d.Err)
+	return d
+}
+
 // destroy ends the agent and deletes the pod. It returns when the kubelet has confirmed the end.
 func (b *resources) destroy(ctx context.Context) error {
+	b.leave()
 	b.usage.close()
 	_ = b.conn.Close() // the agent ends, and with it all programs
 	if err := b.d.removePod(ctx, b.name, b.uid); err != nil {
@@ -236,6 +289,7 @@ func (b *resources) release() {
 // undo removes a sandbox whose creation failed, even after the end of ctx. The sweeper removes what
 // the API server does not remove now.
 func (b *resources) undo(ctx context.Context) {
+	b.leave()
 	b.usage.close()
 	if b.conn != nil {
 		_ = b.conn.Close()

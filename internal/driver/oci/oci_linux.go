@@ -172,19 +172,11 @@ func (d *Driver) describe() {
 	}
 }
 
-// Bounds of memorySlack, in bytes.
-const (
-	minSlack = 12 << 20
-	maxSlack = 48 << 20
-)
-
 // memorySlack returns the difference between the cgroup's memory limit and the sandbox's, which is
-// memory, in bytes. On gVisor the agent's watchdog enforces the sandbox's limit. The slack, nearly
-// a quarter of that limit, is for growth of gVisor's kernel and for allocations between two of its
-// checks.
+// memory, in bytes. On gVisor the agent's watchdog enforces the sandbox's limit.
 func (d *Driver) memorySlack(memory int64) int64 {
 	if d.runtime.guestKernel() {
-		return min(max(memory/4-memory/64, minSlack), maxSlack)
+		return policy.GVisorSlack(memory)
 	}
 	return 0
 }

@@ -125,7 +125,7 @@ func (d *Driver) setup(s sandbar.Spec, uid uint32) (*wire.Setup, error) {
 	setup := &wire.Setup{Prebuilt: true, Rlimits: rlimits, UID: uid, GID: uid, TagResource: uint32(d.tagResource),
 		Seccomp: d.Filter, ProgramSeccomp: d.ProgramFilter, Dir: sandbar.DefaultDir, Mitigate: d.Mitigate}
 	if d.runtime.guestKernel() {
-		setup.Rlimits = guestRlimits(rlimits)
+		setup.Rlimits = policy.GVisorRlimits(rlimits)
 		setup.PIDs = max(s.Limits.PIDs, 0)
 		setup.Remove = guestDevices()
 	}
@@ -144,17 +144,4 @@ func (d *Driver) setup(s sandbar.Spec, uid uint32) (*wire.Setup, error) {
 // creates by default. They belong to gVisor's kernel, not to the host's, and no program needs them.
 func guestDevices() []string {
 	return []string{"/dev/char/10:229", "/dev/fuse", "/dev/char/10:200", "/dev/net/tun", "/dev/net"}
-}
-
-// guestRlimits returns the rlimits that gVisor's kernel enforces. The others limit resources that
-// it does not have or that it limits to less by itself.
-func guestRlimits(all []wire.Rlimit) (out []wire.Rlimit) {
-	const data, stack, core, nofile = 2, 3, 4, 7
-	for _, l := range all {
-		switch l.Resource {
-		case data, stack, core, nofile:
-			out = append(out, l)
-		}
-	}
-	return out
 }

@@ -41,6 +41,7 @@ const (
 const (
 	RlimitCore  = rlimitCore
 	RlimitFiles = rlimitNofile
+	RlimitFSize = 1 // of a file
 )
 
 const (
@@ -81,6 +82,29 @@ func Rlimits(l sandbar.Limits, o RlimitOptions) ([]wire.Rlimit, error) {
 	}
 	return out, nil
 }
+
+// GVisorRlimits returns the resource limits that gVisor's kernel enforces. The others limit
+// resources that it does not have or that it limits to less by itself.
+func GVisorRlimits(all []wire.Rlimit) (out []wire.Rlimit) {
+	for _, l := range all {
+		switch l.Resource {
+		case RlimitFSize, rlimitData, rlimitStack, rlimitCore, rlimitNproc, rlimitNofile:
+			out = append(out, l)
+		}
+	}
+	return out
+}
+
+// Bounds of GVisorSlack, in bytes.
+const (
+	minSlack = 12 << 20
+	maxSlack = 48 << 20
+)
+
+// GVisorSlack returns how much more than the limit of programs, in bytes, a sandbox on gVisor may
+// hold besides what it holds before the first program. It is nearly a quarter of that limit, for
+// growth of gVisor's kernel and for allocations between two checks of the watchdog.
+func GVisorSlack(memory int64) int64 { return min(max(memory/4-memory/64, minSlack), maxSlack) }
 
 // TemplateRlimits are the limits of a template's interpreter: those that take effect at a program's
 // start, and the one that the seccomp filter forbids to change. Its forks set all limits of their

@@ -2,6 +2,8 @@ package e2b
 
 import (
 	"context"
+	"crypto/rand"
+	"errors"
 	"io/fs"
 	"path"
 	"strconv"
@@ -107,8 +109,8 @@ func (l *life) userName(ctx context.Context, id uint32) string {
 	owner := l.owner
 	l.mu.Unlock()
 	if owner == nil {
-		if i, err := l.sandbox.FS().Stat(ctx, home); err == nil {
-			owner = &i.UID
+		if uid, err := l.user(ctx); err == nil {
+			owner = &uid
 			l.mu.Lock()
 			l.owner = owner
 			l.mu.Unlock()
@@ -121,6 +123,26 @@ func (l *life) userName(ctx context.Context, id uint32) string {
 		return "root"
 	}
 	return strconv.FormatUint(uint64(id), 10)
+}
+
+// user returns the user id of programs: the owner of the home directory or, where that is root's
+// volume, as in a pod, of a new file.
+func (l *life) user(ctx context.Context) (uint32, error) {
+	files := l.sandbox.FS()
+	i, err := files.Stat(ctx, home)
+	if err != nil || i.UID != 0 {
+		return i.UID, err
+	}
+	name := "/tmp/." + rand.Text()
+	w, err := files.Create(ctx, name, sandbar.CreateOptions{})
+	if err != nil {
+		return 0, err
+	}
+	if err := w.Commit(); err != nil {
+		return 0, err
+	}
+	i, err = files.Stat(ctx, name)
+	return i.UID, errors.Join(err, files.Remove(ctx, name, false))
 }
 
 // explainPath makes the errors of the file system those of the protocol.

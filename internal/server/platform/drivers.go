@@ -8,6 +8,7 @@ import (
 
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/driver"
+	"github.com/sandbar-dev/sandbar/engine"
 	"github.com/sandbar-dev/sandbar/internal/server/config"
 )
 
@@ -142,7 +143,7 @@ func find(factories []driver.Factory, name string) (driver.Factory, bool) {
 // Host returns a driver's Host from the settings.
 func Host(cfg *config.Config, name string, log *slog.Logger) driver.Host {
 	return driver.Host{RuntimeDir: cfg.RuntimeDir, Logger: log.With("driver", name), Options: cfg.Drivers[name],
-		Images: newImages(cfg), Outbound: outbound(cfg.Network), Speculation: cfg.SpeculationMitigations == config.Off}
+		Images: newImages(cfg), Outbound: outbound(cfg.Network), Speculation: cfg.SpeculationMitigations == config.Off, MaxAge: engine.MaxAge(cfg.MaxLifetime)}
 }
 
 // outbound returns the operator's network rules, nil if no sandbox may have a network.

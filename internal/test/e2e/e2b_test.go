@@ -62,20 +62,27 @@ func TestE2BPython(t *testing.T) {
 func runE2B(t *testing.T, checks int, env, program string, args ...string) (called []string) {
 	t.Helper()
 	world := e2bWorld(t)
-	settings := []string{"SANDBAR_E2B=true"}
+	var settings []string
 	if host, _, ok := strings.Cut(world, " "); ok {
 		settings = append(settings, "SANDBAR_NETWORK_ALLOW_PRIVATE="+host)
 	}
-	d := newDaemon(t, t.TempDir(), settings...)
+	vars := []string{env, "E2B_TEST_WORLD=" + world}
+	if testenv.Freezer.Err() == nil {
+		vars = append(vars, "E2B_TEST_GROUPS=1") // the driver can measure and save sandboxes
+	}
+	return runE2BOn(t, checks, settings, vars, program, args...)
+}
+
+// runE2BOn is runE2B with further settings of the daemon, and variables of the program.
+func runE2BOn(t *testing.T, checks int, settings, vars []string, program string, args ...string) (called []string) {
+	t.Helper()
+	d := newDaemon(t, t.TempDir(), append(settings, "SANDBAR_E2B=true")...)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute) // of checks in emulated machines
 	defer cancel()
 	args[0] = filepath.Join("testdata", "e2b", args[0])
 	cmd := exec.CommandContext(ctx, program, args...)
-	cmd.Env = append(environ(), env, "E2B_API_URL=http://"+d.addr, "E2B_SANDBOX_URL=http://"+d.addr, "E2B_API_KEY="+token,
-		"PYTHONDONTWRITEBYTECODE=1", "NO_PROXY=*", "E2B_TEST_WORLD="+world)
-	if testenv.Freezer.Err() == nil {
-		cmd.Env = append(cmd.Env, "E2B_TEST_GROUPS=1") // the driver can measure and save sandboxes
-	}
+	cmd.Env = append(append(environ(), vars...), "E2B_API_URL=http://"+d.addr, "E2B_SANDBOX_URL=http://"+d.addr, "E2B_API_KEY="+token,
+		"PYTHONDONTWRITEBYTECODE=1", "NO_PROXY=*")
 	out, err := cmd.CombinedOutput()
 	if n := bytes.Count(out, []byte("ok ")) - bytes.Count(out, []byte("not ok ")); err != nil || n != checks {
 		t.Errorf("%v; %d checks held, want %d:\n%s", err, n, checks, out)

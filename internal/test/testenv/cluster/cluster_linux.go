@@ -224,9 +224,13 @@ func (c *Cluster) logs() string {
 	return b.String()
 }
 
-// enter returns a command in the cluster's network namespace. This process is in it already if Main
-// has started the cluster.
-func (c *Cluster) enter(ctx context.Context, args ...string) *exec.Cmd {
+// At returns the cluster in a directory that another process has started. This process must be in
+// the cluster's network namespace; see Command.
+func At(dir string, nodes int) *Cluster { return &Cluster{dir: filepath.Clean(dir), nodes: nodes} }
+
+// Command returns a command in the cluster's network namespace. This process is in it already if
+// Main has started the cluster.
+func (c *Cluster) Command(ctx context.Context, args ...string) *exec.Cmd {
 	if c.cmd == nil {
 		return exec.CommandContext(ctx, args[0], args[1:]...)
 	}
@@ -235,12 +239,21 @@ func (c *Cluster) enter(ctx context.Context, args ...string) *exec.Cmd {
 
 // Kubectl runs kubectl as an administrator and returns its output.
 func (c *Cluster) Kubectl(ctx context.Context, args ...string) ([]byte, error) {
-	return c.output(c.enter(ctx, append([]string{program("kubernetes"), "kubectl", "--kubeconfig", c.Kubeconfig()}, args...)...))
+	return c.output(c.Command(ctx, append([]string{program("kubernetes"), "kubectl", "--kubeconfig", c.Kubeconfig()}, args...)...))
 }
 
 // Apply creates the objects of a manifest, or changes existing ones.
 func (c *Cluster) Apply(ctx context.Context, manifest string) error {
-	cmd := c.enter(ctx, program("kubernetes"), "kubectl", "--kubeconfig", c.Kubeconfig(), "apply", "-f", "-")
+	return c.manifest(ctx, manifest, "apply")
+}
+
+// Delete deletes the objects of a manifest.
+func (c *Cluster) Delete(ctx context.Context, manifest string) error {
+	return c.manifest(ctx, manifest, "delete")
+}
+
+func (c *Cluster) manifest(ctx context.Context, manifest, verb string) error {
+	cmd := c.Command(ctx, program("kubernetes"), "kubectl", "--kubeconfig", c.Kubeconfig(), verb, "-f", "-")
 	cmd.Stdin = strings.NewReader(manifest)
 	_, err := c.output(cmd)
 	return err
@@ -274,7 +287,7 @@ iptables -C FORWARD -j sandbar 2>/dev/null || iptables -A FORWARD -j sandbar
 iptables -C INPUT -j sandbar 2>/dev/null || iptables -A INPUT -j sandbar
 [ "%[2]t" = true ] || exit 0
 iptables -A sandbar -m conntrack --ctstate ESTABLISHED,RELATED -j ACCEPT
-iptables -A sandbar -s ` + apiServer + ` -d 10.97.%[1]d.0/24 -p tcp --dport 7473 -j ACCEPT
+iptables -A sandbar -s ` + APIServer + ` -d 10.97.%[1]d.0/24 -p tcp --dport 7473 -j ACCEPT
 iptables -A sandbar -s 10.97.%[1]d.0/24 -j DROP
 iptables -A sandbar -d 10.97.%[1]d.0/24 -j DROP
 `

@@ -36,23 +36,29 @@ func WriteImage(path, ref, user string, entrypoint []string, files ...File) erro
 		return err
 	}
 	content := layer.Bytes()
-	return writeArchive(path, ref, user, entrypoint, int64(len(content)), func() (io.ReadCloser, error) {
+	return writeArchive(path, ref, imageConfig{User: user, Entrypoint: entrypoint}, int64(len(content)), func() (io.ReadCloser, error) {
 		return io.NopCloser(bytes.NewReader(content)), nil
 	})
 }
 
 // WriteRootImage is WriteImage for the archive of a whole root file system, which must not be
-// compressed.
-func WriteRootImage(path, ref, root string) error {
+// compressed. env are the image's variables.
+func WriteRootImage(path, ref, root string, env ...string) error {
 	st, err := os.Stat(root)
 	if err != nil {
 		return err
 	}
-	return writeArchive(path, ref, "", nil, st.Size(), func() (io.ReadCloser, error) { return os.Open(root) })
+	return writeArchive(path, ref, imageConfig{Env: env}, st.Size(), func() (io.ReadCloser, error) { return os.Open(root) })
+}
+
+// imageConfig is the configuration of an image.
+type imageConfig struct {
+	User            string
+	Entrypoint, Env []string
 }
 
 // writeArchive writes an image with one layer in the format of "docker save".
-func writeArchive(path, ref, user string, entrypoint []string, size int64, layer func() (io.ReadCloser, error)) error {
+func writeArchive(path, ref string, c imageConfig, size int64, layer func() (io.ReadCloser, error)) error {
 	r, err := layer()
 	if err != nil {
 		return err
@@ -65,7 +71,7 @@ func writeArchive(path, ref, user string, entrypoint []string, size int64, layer
 	}
 	config, err := json.Marshal(map[string]any{
 		"architecture": runtime.GOARCH, "os": "linux",
-		"config": map[string]any{"Entrypoint": entrypoint, "User": user},
+		"config": c,
 		"rootfs": map[string]any{"type": "layers", "diff_ids": []string{fmt.Sprintf("sha256:%x", sum.Sum(nil))}},
 	})
 	if err != nil {

@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
@@ -138,5 +137,5 @@ func Of(t testing.TB) *Cluster {
 	if dir == "" || err != nil {
 		t.Fatal("TestMain does not call cluster.Main")
 	}
-	return &Cluster{dir: filepath.Clean(dir), nodes: nodes}
+	return At(dir, nodes)
 }

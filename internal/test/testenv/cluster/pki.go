@@ -18,8 +18,9 @@ import (
 	"time"
 )
 
-// apiServer is the address of the API server inside the cluster's network namespace.
-const apiServer = "10.99.0.254"
+// APIServer is the address of the API server inside the cluster's network namespace; its port is
+// 6443.
+const APIServer = "10.99.0.254"
 
 func nodeName(n int) string    { return "node" + strconv.Itoa(n+1) }
 func nodeAddress(n int) string { return "10.99.0." + strconv.Itoa(n+1) }
@@ -44,7 +45,7 @@ func writePKI(dir string, nodes int) error {
 		hosts []string
 	}
 	list := []identity{
-		{"apiserver", pkix.Name{CommonName: "kube-apiserver"}, []string{apiServer, "127.0.0.1", "10.98.0.1", "localhost", "kubernetes.default"}},
+		{"apiserver", pkix.Name{CommonName: "kube-apiserver"}, []string{APIServer, "127.0.0.1", "10.98.0.1", "localhost", "kubernetes.default"}},
 		{"accounts", pkix.Name{CommonName: "service-accounts"}, nil},
 		{"kubeletclient", pkix.Name{CommonName: "apiserver-kubelet-client", Organization: []string{"system:masters"}}, nil},
 		{"admin", pkix.Name{CommonName: "admin", Organization: []string{"system:masters"}}, nil},
@@ -125,5 +126,5 @@ clusters: [{name: test, cluster: {server: "https://%s:6443", certificate-authori
 users: [{name: test, user: {client-certificate-data: %s, client-key-data: %s}}]
 contexts: [{name: test, context: {cluster: test, user: test}}]
 current-context: test
-`, apiServer, encode(a.text), encode(cert), encode(key))
+`, APIServer, encode(a.text), encode(cert), encode(key))
 }

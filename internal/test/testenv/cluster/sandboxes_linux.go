@@ -14,11 +14,20 @@ const (
 	AgentImage   = "sandbar.test/agent:1"
 )
 
-// LoadSandboxes loads the images of sandboxes into a cluster. Without testenv.DebianImage it does
-// nothing: the tests skip.
+// GVisor is the RuntimeClass of gVisor that LoadSandboxes makes.
+const GVisor = "gvisor"
+
+// SandboxEnv is a variable of SandboxImage.
+const SandboxEnv = "SANDBAR_TEST_IMAGE=debian"
+
+// LoadSandboxes loads the images of sandboxes into a cluster, and makes the RuntimeClass. Without
+// testenv.DebianImage it does nothing: the tests skip.
 func LoadSandboxes(ctx context.Context, c *Cluster) error {
 	if err := testenv.DebianImage.Err(); err != nil {
 		return nil
+	}
+	if err := c.Apply(ctx, "{apiVersion: node.k8s.io/v1, kind: RuntimeClass, metadata: {name: "+GVisor+"}, handler: runsc}"); err != nil {
+		return err
 	}
 	dir, err := os.MkdirTemp("", "sbki-")
 	if err != nil {
@@ -44,7 +53,7 @@ func LoadSandboxes(ctx context.Context, c *Cluster) error {
 	if err := c.Load(ctx, archive); err != nil {
 		return err
 	}
-	if err := WriteRootImage(archive, SandboxImage, testenv.DebianArchive()); err != nil {
+	if err := WriteRootImage(archive, SandboxImage, testenv.DebianArchive(), SandboxEnv); err != nil {
 		return err
 	}
 	return c.Load(ctx, archive)

@@ -77,7 +77,7 @@ var long = []struct {
 	dir   string
 	parts int
 }{
-	{"internal/test/e2e", 6}, {"internal/driver/kubernetes", 2}, {"internal/driver/native", 4}, {"internal/driver/docker", 2}, {"internal/protocol/iii", 4},
+	{"internal/test/e2e", 6}, {"internal/driver/kubernetes", 3}, {"internal/driver/native", 4}, {"internal/driver/docker", 2}, {"internal/protocol/iii", 4},
 	{"internal/driver/oci", 3}, {"internal/driver/vm", 2}, {"internal/driver/v86", 2}, {"internal/driver/wasm", 2}, {"internal/warm/prestart", 2},
 	{"internal/driver/local", 1}, {"internal/linux/cgroup", 1}, {"cmd/sandbar", 2}, {"internal/protocol/stdio", 2},
 	{"internal/protocol/fathom", 1}, {"internal/protocol/executor", 1}, {"sandbox", 1},
