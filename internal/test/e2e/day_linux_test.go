@@ -211,6 +211,8 @@ func TestLogOfADay(t *testing.T) {
 		"iii: a sandbox runs on another image than its name says": true}
 	// ofSandbox are the messages about a sandbox that no request causes at that moment.
 	ofSandbox := []string{"sandbox ended"}
+	// ofDriver are the messages of a driver, which does not know clients.
+	ofDriver := []string{"a sandbox's counters could not be read"}
 	seen := map[string]int{}
 	ends := map[string]int{} // ends of programs by request
 	for l := range strings.Lines(said) {
@@ -232,7 +234,7 @@ func TestLogOfADay(t *testing.T) {
 			if !strings.HasPrefix(text("request"), "req_") || !hasClient || withSandbox && text("sandbox") == "" {
 				t.Errorf("the line does not name client, request and sandbox: %s", l)
 			}
-		case text("sandbox") != "":
+		case text("sandbox") != "" && !slices.Contains(ofDriver, msg):
 			t.Errorf("the test does not know the line %s", l)
 		}
 		if strings.Count(l, `"client":`) > 1 || strings.Count(l, `"request":`) > 1 {
