@@ -39,6 +39,7 @@ type resources struct {
 
 	asked bool      // the pod may exist
 	uid   types.UID // of the pod; "" if unknown
+	ended bool      // the API server has accepted the pod's deletion
 	conn  net.Conn
 	usage usageReader
 }
@@ -234,13 +235,17 @@ func (b *resources) explain() client.Death {
 	return d
 }
 
-// destroy ends the agent and deletes the pod. It returns when the kubelet has confirmed the end.
+// destroy ends the agent and deletes the pod. It returns when the kubelet has confirmed the end. A
+// further attempt, after one that was too short for that, only waits.
 func (b *resources) destroy(ctx context.Context) error {
 	b.leave()
 	b.usage.close()
 	_ = b.conn.Close() // the agent ends, and with it all programs
-	if err := b.d.removePod(ctx, b.name, b.uid); err != nil {
-		return err
+	if !b.ended {
+		if err := b.d.removePod(ctx, b.name, b.uid); err != nil {
+			return err
+		}
+		b.ended = true
 	}
 	err := b.d.pods.wait(ctx, b.name, func(p *corev1.Pod) (bool, error) { return p == nil || p.UID != b.uid, nil })
 	if err != nil {
