@@ -10,7 +10,8 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/test/testenv/cluster"
 )
 
-// laterGVisor are further such cases on gVisor: there a case takes three seconds, and some up to a minute.
+// laterGVisor are further such cases on gVisor: there a case takes three seconds, and some up to a
+// minute.
 var laterGVisor = []string{"abilities/*", "contexts/*", "dial/*", "endings/*", "files/[^r]*", "lifecycle/[^d]*", "races/*", "streams/*", "terminals/*", "trees/[^p]*", "warm/*", "watches/*",
 	"escape/0*", "escape/1[^57]*", "escape/2[^0]*", "escape/31-memory-children", "escape/32-pipes", "escape/4*", "escape/5*", "escape/63-known-holes", "escape/65-*", "escape/89-*", "escape/9[01]-*", "limits/two-at-once"}
 
