@@ -17,11 +17,12 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/agent/wire"
 )
 
-// Limits of the trial sandbox.
+// Limits of the trial sandbox. The agent's own threads count as processes of its user, and a busy
+// agent starts some after Setup has counted them, so trialPIDs is more than these.
 const (
 	trialMemory = 64 << 20
 	trialCPUs   = 0.5
-	trialPIDs   = 8
+	trialPIDs   = 24
 	trialDisk   = 8 << 20
 )
 
