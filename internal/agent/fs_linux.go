@@ -421,29 +421,6 @@ func (a *agent) fsRename(from, to string, keep bool) error {
 	return err
 }
 
-// renameBySteps renames without RENAME_NOREPLACE, which gVisor lacks for a volume of the host. Each
-// step fails if the new name exists.
-func renameBySteps(fromDir int, fromName string, toDir int, toName string) error {
-	var st unix.Stat_t
-	if err := unix.Fstatat(fromDir, fromName, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
-		return err
-	}
-	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
-		if err := unix.Linkat(fromDir, fromName, toDir, toName, 0); err != nil {
-			return err
-		}
-		return unix.Unlinkat(fromDir, fromName, 0)
-	}
-	if err := unix.Mkdirat(toDir, toName, 0o700); err != nil {
-		return err
-	}
-	err := unix.Renameat(fromDir, fromName, toDir, toName) // replaces an empty directory
-	if err != nil {
-		_ = unix.Unlinkat(toDir, toName, unix.AT_REMOVEDIR)
-	}
-	return err
-}
-
 func hex(b []byte) string {
 	const digits = "0123456789abcdef"
 	s := make([]byte, 0, 2*len(b))

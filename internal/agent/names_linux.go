@@ -297,3 +297,26 @@ func setTimes(dir int, name string, ns int64) error {
 	}
 	return unix.UtimesNanoAt(dir, name, []unix.Timespec{t, t}, flags)
 }
+
+// renameBySteps renames without RENAME_NOREPLACE, which gVisor lacks for a volume of the host. Each
+// step fails if the new name exists. No step follows a link.
+func renameBySteps(fromDir int, fromName string, toDir int, toName string) error {
+	st, err := lstat(fromDir, fromName)
+	if err != nil {
+		return err
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
+		if err := linkIn(fromDir, fromName, toDir, toName); err != nil {
+			return err
+		}
+		return unix.Unlinkat(fromDir, fromName, 0)
+	}
+	if err := unix.Mkdirat(toDir, toName, 0o700); err != nil {
+		return err
+	}
+	err = unix.Renameat(fromDir, fromName, toDir, toName) // replaces an empty directory
+	if err != nil {
+		_ = unix.Unlinkat(toDir, toName, unix.AT_REMOVEDIR)
+	}
+	return err
+}
