@@ -210,7 +210,13 @@ func TestInstallFails(t *testing.T) {
 // The TypeScript compiler finds no error in the sources.
 func TestTypes(t *testing.T) {
 	testenv.Need(t, testenv.NpmConsole, testenv.NpmTypeScript)
-	sources := app(t)
+	sources := t.TempDir() // an ordinary user may not write to the checkout
+	if err := os.CopyFS(sources, os.DirFS(app(t))); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.RemoveAll(filepath.Join(sources, packagesDir)); err != nil {
+		t.Fatal(err)
+	}
 	if err := link(testenv.NpmConsoleModules(), filepath.Join(sources, packagesDir)); err != nil {
 		t.Fatal(err)
 	}

@@ -154,7 +154,7 @@ func (h *home) fill(root string) error {
 	if err := copyTree(root, h.path("src"), skipSource); err != nil {
 		return err
 	}
-	for _, tools := range []string{"npm", "py", "koyeb", "iii-npm", "iii-py", "e2b-npm", "e2b-py", "mcp-npm", "mcp-py", "typescript", "ipython", "images", "v86", "vm", "vm-qemu", "wheels"} {
+	for _, tools := range []string{"npm", "py", "koyeb", "iii-npm", "iii-py", "e2b-npm", "e2b-py", "mcp-npm", "mcp-py", "typescript", "console", "ipython", "images", "v86", "vm", "vm-qemu", "wheels"} {
 		from := filepath.Join(testenv.Cache(), tools)
 		if _, err := os.Stat(from); err != nil {
 			continue // the requirement is not met, for this user as for root
