@@ -21,13 +21,13 @@ import (
 func (c *Context) Run(ctx context.Context, cell Cell, sink CellSink) (r CellResult, err error) {
 	s := c.s
 	began := false
-	course := s.trace(ctx, DidRunCell)
-	course.about(s.spec.Driver, c.spec.Language)
+	trace := s.trace(ctx, DidRunCell)
+	trace.about(s.spec.Driver, c.spec.Language)
 	defer func() {
 		c := callOf(ctx, DidRunCell, s.id, r.Outcome.String(), err)
 		c.began = began
 		s.e.called(c)
-		course.end(s.id, r.Outcome.String(), err)
+		trace.end(s.id, r.Outcome.String(), err)
 	}()
 	if err := s.permit(ctx, DidRunCell); err != nil {
 		return CellResult{}, err
@@ -51,12 +51,12 @@ func (c *Context) Run(ctx context.Context, cell Cell, sink CellSink) (r CellResu
 		return CellResult{}, err
 	}
 	defer leave()
-	course.step(StepAdmission)
+	trace.step(StepAdmission)
 	if err := c.vet(ctx, cell.Code); err != nil {
 		return CellResult{}, err
 	}
 	k, err := c.interpreter(ctx)
-	course.step(StepStart)
+	trace.step(StepStart)
 	if err != nil {
 		return CellResult{}, err
 	}
@@ -64,7 +64,7 @@ func (c *Context) Run(ctx context.Context, cell Cell, sink CellSink) (r CellResu
 	began = true
 	s.happened(Event{Type: EventCellStarted, Client: Client(ctx).Name, Context: c.id})
 	r, err = c.runCell(ctx, k, cell, sink)
-	course.step(StepRun)
+	trace.step(StepRun)
 	v := Event{Type: EventCellEnded, Context: c.id}.ended(sandbar.Result{Outcome: r.Outcome}, err)
 	v.ExitCode, v.Failed = -1, r.Failed // a cell has no exit code
 	s.happened(v)

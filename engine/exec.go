@@ -18,12 +18,12 @@ import (
 // started too, and returns the result when these are gone.
 func (s *Sandbox) Exec(ctx context.Context, c sandbar.Cmd, stdin sandbar.Input, lim sandbar.Limits, sink Sink) (r sandbar.Result, err error) {
 	began := false
-	course := s.trace(ctx, DidRun)
+	trace := s.trace(ctx, DidRun)
 	defer func() {
 		c := callOf(ctx, DidRun, s.id, r.Outcome.String(), err)
 		c.began = began
 		s.e.called(c)
-		course.end(s.id, r.Outcome.String(), err)
+		trace.end(s.id, r.Outcome.String(), err)
 	}()
 	if err := s.permit(ctx, DidRun); err != nil {
 		return sandbar.Result{}, err
@@ -49,13 +49,13 @@ func (s *Sandbox) Exec(ctx context.Context, c sandbar.Cmd, stdin sandbar.Input, 
 	if sink == nil {
 		sink = Discard
 	}
-	course.step(StepAdmission)
-	p, err := s.start(ctx, c, stdin, lim, sink, b, course != nil)
+	trace.step(StepAdmission)
+	p, err := s.start(ctx, c, stdin, lim, sink, b, trace != nil)
 	setup := time.Since(admitted)
-	course.step(StepStart)
+	trace.step(StepStart)
 	if began = err == nil; began {
 		r, err = s.await(p, Client(ctx).Name)
-		course.ran(p, r)
+		trace.ran(p, r)
 	}
 	s.e.observe(s.id, Observation{Client: Client(ctx), Driver: s.spec.Driver, Result: r, Err: err, Setup: setup, Total: time.Since(admitted)})
 	return r, err
@@ -167,8 +167,8 @@ func (s *Sandbox) StartSink(ctx context.Context, c sandbar.Cmd, stdin sandbar.In
 
 // launch starts a program with followers; its output goes to sink.
 func (s *Sandbox) launch(ctx context.Context, c sandbar.Cmd, stdin sandbar.Input, lim sandbar.Limits, sink Sink, output *replay) (_ *Process, err error) {
-	course := s.trace(ctx, DidStart)
-	defer func() { course.end(s.id, outcomeOK, err) }()
+	trace := s.trace(ctx, DidStart)
+	defer func() { trace.end(s.id, outcomeOK, err) }()
 	if err := s.permit(ctx, DidStart); err != nil {
 		return nil, err
 	}
@@ -191,9 +191,9 @@ func (s *Sandbox) launch(ctx context.Context, c sandbar.Cmd, stdin sandbar.Input
 	// ctx bounds the start only. If it ends just after the start, the process exists and ends as
 	// Cancelled.
 	release := context.AfterFunc(ctx, b.cancel)
-	course.step(StepAdmission)
+	trace.step(StepAdmission)
 	run, err := s.start(ctx, c, stdin, lim, sink, b, false)
-	course.step(StepStart)
+	trace.step(StepStart)
 	release()
 	if err != nil {
 		s.finish(b, p, sandbar.Result{}, err)

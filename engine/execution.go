@@ -21,7 +21,7 @@ type Execution struct {
 	ticket    *ticket
 	canceller *canceller
 	admitted  time.Time
-	course    *course // nil if the execution is not traced
+	trace     *callTrace // nil if the execution is not traced
 
 	queued, setup time.Duration // for the Observation; written by run
 
@@ -45,18 +45,18 @@ const (
 // Exhausted (queue full), Unavailable (shutting down), Denied (the client may read only). The
 // caller must end the Execution by Run or Cancel.
 func (e *Engine) Admit(job sandbar.Job) (*Execution, error) {
-	course := e.trace(job.Spec.Client, DidExecute)
-	x, err := e.admit(job, course)
+	trace := e.trace(job.Spec.Client, DidExecute)
+	x, err := e.admit(job, trace)
 	if err != nil { // otherwise its end is recorded
 		e.called(call{client: job.Spec.Client, verb: DidExecute, err: err})
-		course.step(StepAdmission)
-		course.end("", "", err)
+		trace.step(StepAdmission)
+		trace.end("", "", err)
 	}
 	return x, err
 }
 
 // admit implements Admit.
-func (e *Engine) admit(job sandbar.Job, course *course) (*Execution, error) {
+func (e *Engine) admit(job sandbar.Job, trace *callTrace) (*Execution, error) {
 	if err := mayAct(job.Spec.Client, DidExecute); err != nil {
 		return nil, err
 	}
@@ -70,7 +70,7 @@ func (e *Engine) admit(job sandbar.Job, course *course) (*Execution, error) {
 	if err := e.checkInterpreter(&p); err != nil {
 		return nil, err
 	}
-	x := &Execution{e: e, id: sandbar.NewID(), plan: p, job: job, stdin: job.Stdin, canceller: newCanceller(), admitted: time.Now(), course: course}
+	x := &Execution{e: e, id: sandbar.NewID(), plan: p, job: job, stdin: job.Stdin, canceller: newCanceller(), admitted: time.Now(), trace: trace}
 	if !e.prefersOneShot(&p) {
 		x.ready = e.takeReady(p.language.Name, p.spec)
 	}
@@ -165,7 +165,7 @@ func (x *Execution) begin() error {
 func (x *Execution) end(r sandbar.Result, err error) {
 	x.e.called(call{client: x.plan.spec.Client, verb: DidExecute, sandbox: x.id, outcome: r.Outcome.String(), err: err, began: true})
 	x.e.happened(Event{Type: EventExecutionEnded, Sandbox: x.id, Tenant: x.plan.spec.Client.Tenant, Client: x.plan.spec.Client.Name}.ended(r, err))
-	x.course.end(x.id, r.Outcome.String(), err)
+	x.trace.end(x.id, r.Outcome.String(), err)
 	x.e.observe(x.id, Observation{Client: x.plan.spec.Client, Driver: x.plan.spec.Driver, Language: x.plan.language.Name, Result: r, Err: err,
 		Queued: x.queued, Setup: x.setup, Total: time.Since(x.admitted)})
 	x.e.mu.Lock()
@@ -214,7 +214,7 @@ func (x *Execution) withdraw(why error) {
 func (x *Execution) awaitSlot() error {
 	err := x.e.awaitSlot(x.ticket, x.canceller.soft, x.admitted)
 	x.queued = time.Since(x.admitted)
-	x.course.step(StepAdmission)
+	x.trace.step(StepAdmission)
 	if err != nil {
 		x.withdraw(err)
 	}
@@ -233,10 +233,10 @@ func (x *Execution) run(sink Sink) (sandbar.Result, error) {
 	}
 	began := time.Now()
 	out := newLimitedWriter(sink, x.plan.spec.Limits.Output)
-	out.timed = x.course != nil
+	out.timed = x.trace != nil
 	l, err := x.launch(out)
 	x.setup = time.Since(began)
-	x.course.launched(x, l)
+	x.trace.launched(x, l)
 	if err != nil {
 		out.close()
 		return sandbar.Result{}, err
@@ -245,13 +245,13 @@ func (x *Execution) run(sink Sink) (sandbar.Result, error) {
 	x.e.happened(Event{Type: EventExecutionStarted, Sandbox: x.id, Tenant: x.plan.spec.Client.Tenant, Client: x.plan.spec.Client.Name})
 	var once sync.Once
 	dead := deadChan(l.sb)
-	l.sb = x.course.removal(l.id, l.sb)
+	l.sb = x.trace.removal(l.id, l.sb)
 	discard := func() { once.Do(func() { x.e.discard(l.id, l.sb, x.ticket) }) }
 	defer discard()
 	p := &program{proc: l.proc, out: out, canceller: x.canceller, timeout: x.plan.spec.Limits.Timeout, grace: x.e.cfg.Grace,
 		began: l.began, dead: dead, destroy: discard, log: x.e.log.With(slog.Any("", x.plan.spec.Client), "sandbox", x.id)}
 	r, err := p.supervise()
-	x.course.ran(p, r)
+	x.trace.ran(p, r)
 	if err != nil {
 		return r, err
 	}
@@ -313,7 +313,7 @@ func (x *Execution) buildCold(ctx context.Context, l *launched, out *limitedWrit
 	if err != nil {
 		return err
 	}
-	l.sb, l.origin, l.made = sb, OriginCreated, x.course.now()
+	l.sb, l.origin, l.made = sb, OriginCreated, x.trace.now()
 	if err := x.putCode(ctx, sb); err != nil {
 		return err
 	}

@@ -407,3 +407,31 @@ func BenchmarkEvent(b *testing.B) {
 		e.happened(v)
 	}
 }
+
+// untraced is a tracer for calls that it must not see.
+type untraced struct{ t *testing.T }
+
+func (u untraced) Begin(c sandbar.Client, _, _ string) (sandbar.Client, func()) { return c, func() {} }
+func (u untraced) Record(x Trace)                                               { u.t.Errorf("a trace: %+v", x) }
+
+// A call without a Tracer, and one that the Tracer has not chosen, allocates nothing for traces.
+func TestUntraced(t *testing.T) {
+	for name, tc := range map[string]struct {
+		tracer Tracer
+		client sandbar.Client
+	}{
+		"no tracer":  {nil, sandbar.Client{Name: "ci", Trace: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}},
+		"not chosen": {untraced{t}, sandbar.Client{Name: "ci"}},
+	} {
+		e := &Engine{cfg: Config{Tracer: tc.tracer}}
+		if n := testing.AllocsPerRun(100, func() {
+			trace := e.trace(tc.client, DidExecute)
+			trace.about("native", "shell")
+			trace.step(StepAdmission)
+			trace.from(OriginReady)
+			trace.end("sb_x", outcomeOK, nil)
+		}); n != 0 {
+			t.Errorf("%s: %v allocations", name, n)
+		}
+	}
+}

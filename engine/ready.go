@@ -19,7 +19,7 @@ import (
 // If done is false, no part of the program has run. useReady has counted the failure and removed
 // the sandbox, and the execution continues in a fresh one. The cold path reports its own errors.
 func (x *Execution) useReady(ctx context.Context, r *readySandbox, l *launched, out *limitedWriter) (done bool, err error) {
-	l.id, l.sb, l.made = r.id, r.sb, x.course.now()
+	l.id, l.sb, l.made = r.id, r.sb, x.trace.now()
 	if l.origin = OriginReady; r != x.ready {
 		l.origin = OriginForked
 	}

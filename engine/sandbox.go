@@ -69,12 +69,12 @@ type Sandbox struct {
 func (e *Engine) Create(ctx context.Context, spec sandbar.Spec) (*Sandbox, error) {
 	var s *Sandbox
 	client, err := creator(ctx, spec.Client)
-	course := e.trace(client, DidCreate)
+	trace := e.trace(client, DidCreate)
 	if spec.Client = client; err == nil {
-		s, err = e.createLongLived(ctx, spec, course)
+		s, err = e.createLongLived(ctx, spec, trace)
 	}
 	e.called(call{client: spec.Client, verb: DidCreate, sandbox: idOf(s, err), outcome: outcomeOK, err: err})
-	course.end(idOf(s, err), outcomeOK, err)
+	trace.end(idOf(s, err), outcomeOK, err)
 	return s, err
 }
 
@@ -87,7 +87,7 @@ func idOf(s *Sandbox, err error) sandbar.ID {
 }
 
 // createLongLived implements Create.
-func (e *Engine) createLongLived(ctx context.Context, spec sandbar.Spec, course *course) (*Sandbox, error) {
+func (e *Engine) createLongLived(ctx context.Context, spec sandbar.Spec, trace *callTrace) (*Sandbox, error) {
 	spec, err := e.resolve(spec)
 	if err != nil {
 		return nil, err
@@ -104,28 +104,28 @@ func (e *Engine) createLongLived(ctx context.Context, spec sandbar.Spec, course 
 	}
 	e.makeRoom(t)
 	err = e.awaitSlot(t, ctx.Done(), time.Now())
-	course.about(spec.Driver, "")
-	course.step(StepAdmission)
+	trace.about(spec.Driver, "")
+	trace.step(StepAdmission)
 	if err != nil {
 		return nil, err
 	}
 	began := time.Now()
 	s := e.newSandbox(sandbar.NewID(), spec)
 	s.ticket = t
-	course.from(OriginReady)
+	trace.from(OriginReady)
 	if r != nil {
 		s.useReady(r)
 	}
 	if s.inner == nil {
-		course.from(OriginCreated)
+		trace.from(OriginCreated)
 		if err := s.build(ctx); err != nil {
-			course.step(StepCreate)
+			trace.step(StepCreate)
 			err = explain(err, e.draining)
 			e.logFailure("sandbox not created", err, slog.Any("", spec.Client), "sandbox", s.id, "driver", spec.Driver, "took", time.Since(began))
 			return nil, err
 		}
 	}
-	course.step(StepCreate)
+	trace.step(StepCreate)
 	if err := e.add(s, Event{Type: EventCreated, Client: spec.Client.Name}); err != nil {
 		e.discard(s.id, s.inner, t)
 		return nil, err
@@ -228,10 +228,10 @@ func (e *Engine) List(ctx context.Context) []Info {
 // unknown. The end of ctx ends only the wait, with Canceled or, for a deadline, Timeout; the
 // removal continues. Denied: the caller in ctx may read only.
 func (e *Engine) Stop(ctx context.Context, id sandbar.ID) (err error) {
-	var course *course
+	var trace *callTrace
 	defer func() {
 		e.called(callOf(ctx, DidStop, id, outcomeOK, err))
-		course.end(id, outcomeOK, err)
+		trace.end(id, outcomeOK, err)
 	}()
 	if err := e.permit(ctx, DidStop, id); err != nil {
 		return err
@@ -240,9 +240,9 @@ func (e *Engine) Stop(ctx context.Context, id sandbar.ID) (err error) {
 	if s == nil {
 		return e.dropPaused(id)
 	}
-	course = s.trace(ctx, DidStop)
+	trace = s.trace(ctx, DidStop)
 	s.end(EndedStopped)
-	defer func() { course.step(StepRemoval) }()
+	defer func() { trace.step(StepRemoval) }()
 	select {
 	case <-s.gone:
 	default:

@@ -15,8 +15,8 @@ type Tracer interface {
 	// the client has sent, "" for none; it need not be valid. Begin returns c with its Trace, if the
 	// request is recorded.
 	Begin(c sandbar.Client, name, parent string) (_ sandbar.Client, end func())
-	// Record records the course of a call whose caller has a Client.Trace. It is called before the
-	// call returns, and again when the sandbox of an execution has been removed.
+	// Record records a call whose caller has a Client.Trace. It is called before the call returns, and
+	// again when the sandbox of an execution has been removed.
 	Record(Trace)
 }
 
@@ -29,8 +29,8 @@ func (e *Engine) BeginRequest(c sandbar.Client, name, parent string) (_ sandbar.
 	return e.cfg.Tracer.Begin(c, name, parent)
 }
 
-// Trace is the course of one call of a client: of an execution, or in a long-lived sandbox. It has
-// no code, arguments, environment, paths or output.
+// Trace is what happened in one call of a client: an execution, or a call in a long-lived sandbox.
+// It has no code, arguments, environment, paths or output.
 type Trace struct {
 	// Client is the caller. Its Trace is the parent of Call.
 	Client           sandbar.Client
@@ -77,43 +77,43 @@ const (
 	OriginForked  Origin = "forked"  // it is a copy of a template
 )
 
-// course records the steps of a traced call. A nil *course records nothing.
-type course struct {
+// callTrace records the steps of a traced call. A nil *callTrace records nothing.
+type callTrace struct {
 	e     *Engine
 	trace Trace
 }
 
-// trace returns the course of a call that begins now; nil if it is not traced.
-func (e *Engine) trace(c sandbar.Client, verb Verb) *course {
+// trace begins the trace of a call; nil if it is not traced.
+func (e *Engine) trace(c sandbar.Client, verb Verb) *callTrace {
 	if e.cfg.Tracer == nil || c.Trace == "" {
 		return nil
 	}
 	now := time.Now()
-	return &course{e: e, trace: Trace{Client: c, Call: Step{Name: string(verb), Begin: now, End: now, Steps: make([]Step, 0, 5)}}}
+	return &callTrace{e: e, trace: Trace{Client: c, Call: Step{Name: string(verb), Begin: now, End: now, Steps: make([]Step, 0, 5)}}}
 }
 
 // trace is Engine.trace for a call in the sandbox by the caller in ctx.
-func (s *Sandbox) trace(ctx context.Context, verb Verb) *course {
+func (s *Sandbox) trace(ctx context.Context, verb Verb) *callTrace {
 	c := s.e.trace(Client(ctx), verb)
 	c.about(s.spec.Driver, "")
 	return c
 }
 
 // about sets the driver and the language.
-func (c *course) about(driver, language string) {
+func (c *callTrace) about(driver, language string) {
 	if c != nil {
 		c.trace.Driver, c.trace.Language = driver, language
 	}
 }
 
-func (c *course) from(o Origin) {
+func (c *callTrace) from(o Origin) {
 	if c != nil {
 		c.trace.Origin = o
 	}
 }
 
 // now is the present, or zero if nothing is recorded.
-func (c *course) now() (t time.Time) {
+func (c *callTrace) now() (t time.Time) {
 	if c != nil {
 		t = time.Now()
 	}
@@ -121,14 +121,14 @@ func (c *course) now() (t time.Time) {
 }
 
 // step records that a step has ended now.
-func (c *course) step(name string) {
+func (c *callTrace) step(name string) {
 	if c != nil {
 		c.stepTo(name, time.Now())
 	}
 }
 
 // stepTo records a step from the end of the one before.
-func (c *course) stepTo(name string, end time.Time) {
+func (c *callTrace) stepTo(name string, end time.Time) {
 	call := &c.trace.Call
 	if end.Before(call.End) {
 		end = call.End
@@ -138,7 +138,7 @@ func (c *course) stepTo(name string, end time.Time) {
 }
 
 // launched records the steps of Execution.launch.
-func (c *course) launched(x *Execution, l launched) {
+func (c *callTrace) launched(x *Execution, l launched) {
 	if c == nil {
 		return
 	}
@@ -155,7 +155,7 @@ func (c *course) launched(x *Execution, l launched) {
 }
 
 // ran records the steps of a program that has ended.
-func (c *course) ran(p *program, r sandbar.Result) {
+func (c *callTrace) ran(p *program, r sandbar.Result) {
 	if c == nil {
 		return
 	}
@@ -190,8 +190,8 @@ func (o *limitedWriter) times() (first, last time.Time) {
 	return o.first, o.last
 }
 
-// end reports the course of a call that ends now.
-func (c *course) end(id sandbar.ID, outcome string, err error) {
+// end ends the call now and reports it.
+func (c *callTrace) end(id sandbar.ID, outcome string, err error) {
 	if c == nil {
 		return
 	}
@@ -213,10 +213,10 @@ func (c *course) end(id sandbar.ID, outcome string, err error) {
 	c.report(t)
 }
 
-func (c *course) report(t Trace) { c.e.guard("the tracer", func() { c.e.cfg.Tracer.Record(t) }) }
+func (c *callTrace) report(t Trace) { c.e.guard("the tracer", func() { c.e.cfg.Tracer.Record(t) }) }
 
 // removal returns a sandbox whose removal is reported too.
-func (c *course) removal(id sandbar.ID, sb removable) removable {
+func (c *callTrace) removal(id sandbar.ID, sb removable) removable {
 	if c == nil || sb == nil {
 		return sb
 	}
@@ -227,7 +227,7 @@ func (c *course) removal(id sandbar.ID, sb removable) removable {
 // tracedRemoval is the sandbox of a traced execution.
 type tracedRemoval struct {
 	removable
-	c     *course
+	c     *callTrace
 	trace Trace
 }
 
