@@ -17,6 +17,7 @@ import (
 
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/client/wire"
+	"github.com/sandbar-dev/sandbar/internal/protocol/ports"
 )
 
 // frames is a connection that carries the frames of a command.
@@ -98,7 +99,7 @@ func newSocket(w http.ResponseWriter, r *http.Request) (frames, error) {
 // checkSocket returns nil for a request for a WebSocket that carries frames.
 func checkSocket(r *http.Request) error {
 	for _, origin := range r.Header.Values("Origin") {
-		if u, err := url.Parse(origin); err != nil || !strings.EqualFold(u.Host, r.Host) {
+		if u, err := url.Parse(origin); err != nil || !ports.SameHost(u.Host, r.Host) {
 			return &sandbar.Error{Code: sandbar.Denied, Field: "Origin", Message: "a page of " + sandbar.Quote(origin, 100) + " may not open a terminal",
 				Fix: "open it from a page of this daemon"}
 		}

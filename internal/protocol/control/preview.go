@@ -174,10 +174,7 @@ func (a previewAccess) byFrame(r *http.Request) (framer string, ok bool) {
 // originOf returns the origin of a page's URL, "" for none.
 func originOf(page string) string {
 	u, err := url.Parse(page)
-	odd := func(c rune) bool {
-		return (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && !strings.ContainsRune(".-:[]", c)
-	}
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || strings.ContainsFunc(u.Host, odd) {
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || !ports.PlainHost(u.Host) {
 		return ""
 	}
 	return u.Scheme + "://" + u.Host

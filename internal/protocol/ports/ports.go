@@ -147,6 +147,14 @@ func IsHTTPS(r *http.Request) bool {
 	return r.TLS != nil || r.Header.Get("X-Forwarded-Proto") == "https"
 }
 
+// PlainHost reports whether a host, with or without a port, has only characters of names and
+// addresses, so that it can stand in a header such as Content-Security-Policy.
+func PlainHost(host string) bool {
+	return host != "" && !strings.ContainsFunc(host, func(c rune) bool {
+		return (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && !strings.ContainsRune(".-:[]", c)
+	})
+}
+
 // HideCookies removes the cookies with some names from a request. The others stay as they are.
 func HideCookies(r *http.Request, names ...string) {
 	var kept []string

@@ -139,16 +139,11 @@ func (s *Server) policy(r *http.Request) string {
 		frames += ":" + port
 	}
 	connect := "'self'"
-	if !strings.ContainsFunc(r.Host, beyondHost) { // browsers differ on whether 'self' has WebSockets
+	if ports.PlainHost(r.Host) { // browsers differ on whether 'self' has WebSockets
 		connect += " " + socket + "://" + r.Host
 	}
 	return strings.Join([]string{"default-src 'none'", "script-src 'self'", "style-src 'self'", "img-src 'self' data: blob:", "connect-src " + connect,
 		"font-src 'self'", "frame-src " + frames, "frame-ancestors 'none'", "base-uri 'none'", "form-action 'none'"}, "; ")
-}
-
-// beyondHost reports whether a character is not one of a host with a port.
-func beyondHost(c rune) bool {
-	return (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && !strings.ContainsRune(".-:[]", c)
 }
 
 // assetTypes are the types of the files that the page loads.
