@@ -189,11 +189,12 @@ export interface Usage {
 
 const sampleEvery = 1000
 const rowEvery = 5000
+const portsEvery = 30_000 // previews change rarely
 const maxSamples = 900
 const maxRequests = 3
 
 const usage = new Map<string, Usage>()
-const watched = new Map<string, { fast: number; slow: number; next: number; cpuTime: number; at: number; running: boolean }>()
+const watched = new Map<string, { fast: number; slow: number; next: number; nextPorts: number; cpuTime: number; at: number; running: boolean }>()
 export const usageChanged = store(0)
 
 export const usageOf = (id: string): Usage | undefined => usage.get(id)
@@ -202,7 +203,7 @@ export const latest = (id: string): Sample | undefined => usage.get(id)?.samples
 
 // watch measures a sandbox while it is in view: each second if fast, else each five seconds.
 export function watch(id: string, fast = false): () => void {
-  const w = watched.get(id) ?? { fast: 0, slow: 0, next: 0, cpuTime: 0, at: 0, running: false }
+  const w = watched.get(id) ?? { fast: 0, slow: 0, next: 0, nextPorts: 0, cpuTime: 0, at: 0, running: false }
   watched.set(id, w)
   w[fast ? 'fast' : 'slow']++
   if (fast) w.next = 0
@@ -240,8 +241,10 @@ async function measure(id: string): Promise<void> {
   const u = usage.get(id) ?? { samples: [], ports: [], failure: null }
   const next: Usage = { ...u }
   try {
-    const [m, p] = await Promise.allSettled([get<Metrics>(of(id, '/metrics')), readOnly() ? Promise.reject(new Error()) : get<{ previews: Preview[] }>(of(id, '/previews'))]) // URLs of previews give access
-    if (p.status === 'fulfilled') next.ports = p.value.previews
+    const ports = !readOnly() && (w.fast > 0 || w.nextPorts <= Date.now()) // URLs of previews give access
+    if (ports) w.nextPorts = Date.now() + portsEvery
+    const [m, p] = await Promise.allSettled([get<Metrics>(of(id, '/metrics')), ports ? get<{ previews: Preview[] }>(of(id, '/previews')) : null])
+    if (p.status === 'fulfilled' && p.value) next.ports = p.value.previews
     if (m.status === 'fulfilled') {
       const at = Date.parse(m.value.time) / 1000
       const cpu = w.at && at > w.at ? Math.max(0, (m.value.cpu_time_ms - w.cpuTime) / 1000 / (at - w.at)) : null
@@ -262,12 +265,17 @@ async function measure(id: string): Promise<void> {
 
 let announced = false
 
-// announce renders the rows at most each quarter of a second.
+// announce renders what shows usage, at most once a second: each rendering of the list costs the
+// browser some milliseconds.
 function announce(): void {
   if (announced) return
   announced = true
-  setTimeout(() => {
-    announced = false
-    usageChanged.update((n) => n + 1)
-  }, 250)
+  const fast = [...watched.values()].some((w) => w.fast > 0)
+  setTimeout(
+    () => {
+      announced = false
+      usageChanged.update((n) => n + 1)
+    },
+    fast ? 100 : 1000,
+  )
 }

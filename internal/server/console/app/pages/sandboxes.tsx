@@ -12,6 +12,16 @@ import { Icon } from '../ui/icons'
 import { announce, Button, Empty, ErrorBox, Labels, Loading, Menu, Meter, useNow } from '../ui/parts'
 import { Create } from './create'
 
+const times = new WeakMap<Sandbox, number>()
+
+// made returns the time of a sandbox's creation, in milliseconds. It parses each time once: a list
+// of a thousand is sorted at each change.
+function made(s: Sandbox): number {
+  let t = times.get(s)
+  if (t === undefined) times.set(s, (t = Date.parse(s.created_at)))
+  return t
+}
+
 const sorts = {
   name: (a: Sandbox, b: Sandbox) => title(a).localeCompare(title(b)),
   image: (a: Sandbox, b: Sandbox) => (a.image + a.driver).localeCompare(b.image + b.driver),
@@ -19,7 +29,7 @@ const sorts = {
   cpu: (a: Sandbox, b: Sandbox) => (latest(b.id)?.cpu ?? -1) - (latest(a.id)?.cpu ?? -1),
   memory: (a: Sandbox, b: Sandbox) => (latest(b.id)?.memory ?? -1) - (latest(a.id)?.memory ?? -1),
   processes: (a: Sandbox, b: Sandbox) => b.running - a.running,
-  age: (a: Sandbox, b: Sandbox) => Date.parse(b.created_at) - Date.parse(a.created_at),
+  age: (a: Sandbox, b: Sandbox) => made(b) - made(a),
   deadline: (a: Sandbox, b: Sandbox) => (deadline(a)?.at ?? Infinity) - (deadline(b)?.at ?? Infinity),
 }
 
@@ -367,7 +377,7 @@ const Row = memo(
           {short(since(s.created_at, now * 1000))}
         </div>
         <div role="gridcell" class={'c-deadline number' + (left !== null && left < 60 ? ' soon' : '')} title={end ? `${end.why}: ${moment(new Date(end.at).toISOString())}` : undefined}>
-          {left !== null ? left < 3600 ? duration(left) : short(left) : <span class="muted">{paused ? 'paused' : s.running ? 'in use' : 'never'}</span>}
+          {left !== null ? left < exact ? duration(left) : short(left) : <span class="muted">{paused ? 'paused' : s.running ? 'in use' : 'never'}</span>}
         </div>
         <div role="gridcell" class="c-labels">
           <Labels labels={s.labels} onSelect={onSearch} />
@@ -382,7 +392,11 @@ const Row = memo(
   (a, b) => a.s === b.s && a.top === b.top && a.usage === b.usage && a.current === b.current && a.index === b.index && rowTime(a) === rowTime(b),
 )
 
+// exact is the time to the end of a sandbox below which each second is shown, in seconds. All rows
+// change with a text that has seconds, so most have none.
+const exact = 120
+
 function rowTime({ s, now }: RowProps): string {
   const end = deadline(s)
-  return short(since(s.created_at, now * 1000)) + (end ? (end.at / 1000 - now < 600 ? duration(end.at / 1000 - now) : Math.floor((end.at / 1000 - now) / 60)) : '')
+  return short(since(s.created_at, now * 1000)) + (end ? (end.at / 1000 - now < exact ? duration : short)(end.at / 1000 - now) : '')
 }
