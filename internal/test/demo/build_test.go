@@ -29,17 +29,18 @@ echo "built $(basename "$out")" >>"$LOG"
 func TestBuildScript(t *testing.T) {
 	testenv.Need(t, testenv.Linux)
 	const agent, porter = "the agent, bin/sandbar-agent", "the porter of pods, bin/sandbar-porter"
-	const modules, command = "the WebAssembly modules and the PC emulator", "the command, bin/sandbar"
+	const console, modules, command = "the browser console", "the WebAssembly modules and the PC emulator", "the command, bin/sandbar"
 	demo := []string{"one program and the driver native", porter, "the command without modules", "the demonstration"}
 	for name, c := range map[string]struct {
 		demo, env  string
 		steps      []string // with a duration
 		did, fails string
 	}{
-		"build":   {"", "", []string{agent, porter, modules, command}, "built sandbar-agent|built sandbar-porter|modules|built sandbar", ""},
-		"demo":    {"demo", "", append(append([]string{agent}, demo...), modules, command), "built sandbar-agent|built first|ran first|built sandbar-porter|built sandbar-demo|built demo|ran demo|modules|built sandbar", ""},
-		"WASM=0":  {"", "WASM=0", []string{agent, porter, command}, "built sandbar-agent|built sandbar-porter|built sandbar", ""},
-		"a fault": {"", "FAILS=./cmd/sandbar", []string{agent, porter, modules}, "built sandbar-agent|built sandbar-porter|modules", command},
+		"build":     {"", "", []string{agent, porter, console, modules, command}, "built sandbar-agent|built sandbar-porter|console|modules|built sandbar", ""},
+		"demo":      {"demo", "", append(append([]string{agent}, demo...), console, modules, command), "built sandbar-agent|built first|ran first|built sandbar-porter|built sandbar-demo|built demo|ran demo|console|modules|built sandbar", ""},
+		"WASM=0":    {"", "WASM=0", []string{agent, porter, console, command}, "built sandbar-agent|built sandbar-porter|console|built sandbar", ""},
+		"CONSOLE=0": {"", "CONSOLE=0", []string{agent, porter, modules, command}, "built sandbar-agent|built sandbar-porter|modules|built sandbar", ""},
+		"a fault":   {"", "FAILS=./cmd/sandbar", []string{agent, porter, console, modules}, "built sandbar-agent|built sandbar-porter|console|modules", command},
 	} {
 		t.Run(name, func(t *testing.T) {
 			script, err := os.ReadFile("../../../scripts/build.sh")
@@ -48,7 +49,7 @@ func TestBuildScript(t *testing.T) {
 			}
 			dir := t.TempDir()
 			log := filepath.Join(dir, "log")
-			for file, text := range map[string]string{"scripts/build.sh": string(script), "scripts/wasm.sh": "echo modules >>\"$LOG\"\n", "tools/go": goTool,
+			for file, text := range map[string]string{"scripts/build.sh": string(script), "scripts/wasm.sh": "echo modules >>\"$LOG\"\n", "scripts/console.sh": "echo console >>\"$LOG\"\n", "tools/go": goTool,
 				"internal/agent/embedded/doc.go": "", "internal/agent/porter/embedded/doc.go": "", "log": ""} {
 				if err := os.MkdirAll(filepath.Join(dir, filepath.Dir(file)), 0o755); err != nil {
 					t.Fatal(err)
@@ -58,7 +59,7 @@ func TestBuildScript(t *testing.T) {
 				}
 			}
 			cmd := exec.CommandContext(t.Context(), "sh", filepath.Join(dir, "scripts/build.sh"), "v1", c.demo)
-			cmd.Env = append(os.Environ(), "PATH="+filepath.Join(dir, "tools")+":"+os.Getenv("PATH"), "LOG="+log, "WASM=", c.env)
+			cmd.Env = append(os.Environ(), "PATH="+filepath.Join(dir, "tools")+":"+os.Getenv("PATH"), "LOG="+log, "WASM=", "CONSOLE=", c.env)
 			out, err := cmd.CombinedOutput()
 			if (err != nil) != (c.fails != "") || c.fails != "" && !regexp.MustCompile(`(?m)^build: `+regexp.QuoteMeta(c.fails)+`: failed after \d+ s$`).Match(out) {
 				t.Errorf("%v:\n%s", err, out)

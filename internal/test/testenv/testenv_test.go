@@ -143,7 +143,7 @@ func TestCache(t *testing.T) {
 }
 
 func TestModuleRootOutsideAModule(t *testing.T) {
-	t.Chdir(t.TempDir())
+	t.Chdir("/")
 	if root, err := testenv.ModuleRoot(); err == nil {
 		t.Errorf("ModuleRoot = %s outside of every module", root)
 	}
