@@ -266,8 +266,8 @@ const worker = `while :; do i=0; while [ $i -lt 500 ]; do i=$((i+1)); done; echo
 
 // contest reports whether the limit of processors holds on gVisor, where no file tells it. Two
 // sandboxes work on the same node at the same time. They differ only in that limit. A busy node can
-// leave both with less than the lower limit, but not for long: the limit holds if the second sandbox
-// gets much more done in some rounds than the first in its best.
+// leave both with less than the lower limit, but not for long: the limit holds if the second
+// sandbox gets much more done in some rounds than the first in its best.
 func (d *Driver) contest(ctx context.Context, t *trial) (held bool, err error) {
 	rival, err := d.newTrial(ctx, rivalCPUs, t.pod.Spec.NodeName)
 	if err != nil {

@@ -30,7 +30,8 @@ const minPause = 1000
 // maxSingle is the most sandboxes that are asked for one by one instead of the whole list.
 const maxSingle = 6
 
-const changed = new Set<string>()
+// changed has the sandboxes with news, true for those that have ended.
+const changed = new Map<string, boolean>()
 let whole = false
 let timer = 0
 let lastRefresh = 0
@@ -52,28 +53,36 @@ function schedule(): void {
 }
 
 async function update(): Promise<void> {
-  const ids = [...changed]
+  const news = new Map(changed)
   changed.clear()
   try {
-    if (whole || ids.length > maxSingle) {
+    if (whole || news.size > maxSingle) {
       whole = false
       const { sandboxes } = await get<{ sandboxes: Sandbox[] }>('/v1/sandboxes')
       live.update((l) => ({ ...l, sandboxes: new Map(sandboxes.map((s) => [s.id, s])), loaded: true, failure: null }))
+      forget()
       return
     }
     const all = await Promise.all(
-      ids.map((id) =>
-        get<Sandbox>(of(id)).catch((e: unknown) => {
-          if (e instanceof Failure && (e.status === 404 || e.status === 410)) return null
+      [...news].map(async ([id, ended]): Promise<[string, Sandbox | null]> => {
+        if (ended) return [id, null]
+        try {
+          return [id, await get<Sandbox>(of(id))]
+        } catch (e) {
+          if (e instanceof Failure && (e.status === 404 || e.status === 410)) return [id, null]
           throw e
-        }),
-      ),
+        }
+      }),
     )
     live.update((l) => {
       const next = new Map(l.sandboxes)
-      all.forEach((s, i) => (s ? next.set(s.id, s) : next.delete(ids[i]!)))
+      for (const [id, s] of all) {
+        if (s) next.set(id, s)
+        else next.delete(id)
+      }
       return { ...l, sandboxes: next, failure: null }
     })
+    forget()
   } catch (e) {
     live.update((l) => ({ ...l, failure: asFailure(e) }))
     whole = true
@@ -103,11 +112,8 @@ function take(n: Notification): void {
   for (const f of listeners) f(n)
   if (n.type === 'gap') return refresh()
   if (!n.sandbox) return
-  if (n.type === 'sandbox.ended') {
-    changed.delete(n.sandbox)
-    return remove(n.sandbox)
-  } else if (n.type.startsWith('sandbox.') || n.type.startsWith('program.')) changed.add(n.sandbox)
-  else return
+  if (!n.type.startsWith('sandbox.') && !n.type.startsWith('program.')) return
+  changed.set(n.sandbox, n.type === 'sandbox.ended')
   schedule()
 }
 
@@ -166,6 +172,7 @@ export function start(): () => void {
     clearInterval(sampling)
     document.removeEventListener('visibilitychange', visible)
     usage.clear()
+    watched.clear()
     live.set({ sandboxes: new Map(), loaded: false, failure: null, connected: true })
   }
 }
@@ -188,28 +195,48 @@ export interface Usage {
 }
 
 const sampleEvery = 1000
-const rowEvery = 5000
+const rowEvery = 10_000
+const rowFirst = 500 // a row that only scrolls by is not measured
 const portsEvery = 30_000 // previews change rarely
 const maxSamples = 900
 const maxRequests = 3
 
+interface Watched {
+  fast: number // viewers
+  slow: number
+  next: number
+  nextPorts: number
+  cpuTime: number
+  at: number
+  running: boolean
+}
+
 const usage = new Map<string, Usage>()
-const watched = new Map<string, { fast: number; slow: number; next: number; nextPorts: number; cpuTime: number; at: number; running: boolean }>()
+const watched = new Map<string, Watched>()
 export const usageChanged = store(0)
 
 export const usageOf = (id: string): Usage | undefined => usage.get(id)
 
 export const latest = (id: string): Sample | undefined => usage.get(id)?.samples.at(-1)
 
-// watch measures a sandbox while it is in view: each second if fast, else each five seconds.
+// watch measures a sandbox while it is in view: each second if fast, else each ten seconds.
 export function watch(id: string, fast = false): () => void {
-  const w = watched.get(id) ?? { fast: 0, slow: 0, next: 0, nextPorts: 0, cpuTime: 0, at: 0, running: false }
+  const w = watched.get(id) ?? { fast: 0, slow: 0, next: Date.now() + rowFirst, nextPorts: 0, cpuTime: 0, at: 0, running: false }
   watched.set(id, w)
   w[fast ? 'fast' : 'slow']++
   if (fast) w.next = 0
   return () => {
     w[fast ? 'fast' : 'slow']--
-    if (!w.fast && !w.slow) watched.delete(id)
+  }
+}
+
+// forget removes what is known of sandboxes that have ended and are not in view.
+function forget(): void {
+  const { sandboxes } = live.get()
+  for (const [id, w] of watched) {
+    if (sandboxes.has(id) || w.fast || w.slow) continue
+    watched.delete(id)
+    usage.delete(id)
   }
 }
 
@@ -218,9 +245,9 @@ let requests = 0
 function sample(): void {
   if (document.hidden) return
   const now = Date.now()
-  const due = [...watched].filter(([id, w]) => !w.running && w.next <= now && live.get().sandboxes.get(id)?.state === 'running').sort((a, b) => a[1].next - b[1].next)
+  const due = [...watched].filter(([id, w]) => (w.fast || w.slow) && !w.running && w.next <= now && live.get().sandboxes.get(id)?.state === 'running').sort((a, b) => a[1].next - b[1].next)
   const next = () => {
-    while (requests < maxRequests) {
+    while (stream && requests < maxRequests) {
       const d = due.shift()
       if (!d) return
       requests++

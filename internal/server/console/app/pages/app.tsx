@@ -118,10 +118,17 @@ function Shell({ who }: { who: Session }) {
     return () => document.removeEventListener('keydown', keys)
   }, [r, who])
   const logout = () => {
-    request('/console/logout', { method: 'POST' }).then(() => {
-      go('/sandboxes')
-      session.set(null)
-    }, fail)
+    session.set(undefined) // what the page shows makes no further requests
+    request('/console/logout', { method: 'POST' }).then(
+      () => {
+        go('/sandboxes')
+        session.set(null)
+      },
+      (e: unknown) => {
+        session.set(who)
+        fail(e)
+      },
+    )
   }
   return (
     <div class="shell">

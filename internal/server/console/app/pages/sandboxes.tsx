@@ -221,8 +221,7 @@ function Table({ shown, sort, onSort, onSearch, owners }: { shown: Sandbox[]; so
   const [phone, setPhone] = useState(narrow.matches)
   const [focus, setFocus] = useState('')
   const want = useRef('')
-  const now = useNow(phone ? 5000 : 1000)
-  useStore(usageChanged)
+  const now = useNow(phone ? 5000 : 1000) // shows new usage, too
   const height = phone ? 84 : 34
   useLayoutEffect(() => {
     const el = box.current!
@@ -317,17 +316,11 @@ interface RowProps {
 const Row = memo(
   function Row({ s, index, top, now, usage, current, onFocus, onSearch }: RowProps) {
     useEffect(() => watch(s.id), [s.id])
-    const u = usage?.samples.at(-1)
-    const end = deadline(s)
-    const paused = s.state === 'paused'
-    const limit = (a: unknown) => (typeof a === 'number' && a > 0 ? a : null)
-    const left = end ? end.at / 1000 - now : null
-    const none = usage?.failure ? <abbr title={usage.failure.message}>n/a</abbr> : '–'
     return (
       <div
         role="row"
         aria-rowindex={index + 2}
-        class={'columns row' + (paused ? ' paused' : '')}
+        class={'columns row' + (s.state === 'paused' ? ' paused' : '')}
         data-id={s.id}
         tabIndex={current ? 0 : -1}
         ref={(el) => void (el && (el.style.transform = `translateY(${top}px)`))}
@@ -337,66 +330,87 @@ const Row = memo(
           if (!t.closest('button, a, [role=menu]')) go('/sandboxes/' + s.id)
         }}
       >
-        <div role="gridcell" class="c-name">
-          <span class={'dot ' + (paused ? 'still' : s.running ? 'busy' : 'good')} title={paused ? 'paused' : s.running ? plural(s.running, 'program runs', 'programs run') : 'running, no program'} />
-          <a href={href('sandboxes', s.id)} tabIndex={-1}>
-            {s.name ? <strong>{s.name}</strong> : <code>{shortID(s.id)}</code>}
-          </a>
-          {s.name && <code class="muted">{s.id.slice(3, 9)}</code>}
-        </div>
-        <div role="gridcell" class="c-image">
-          {s.image} <span class="muted">{s.driver}</span>
-        </div>
-        <div role="gridcell" class="c-owner">
-          {s.tenant || s.client ? owner(s) : <span class="muted">–</span>}
-        </div>
-        <div role="gridcell" class="c-cpu number">
-          {u?.cpu != null && !paused ? <Meter part={limit(s.limits.cpus) ? u.cpu / limit(s.limits.cpus)! : null} text={u.cpu.toFixed(2)} label={`${u.cpu.toFixed(2)} of ${amount(s.limits.cpus, String)} processors`} /> : <span class="muted">{none}</span>}
-        </div>
-        <div role="gridcell" class="c-memory number">
-          {u && !paused ? <Meter part={limit(s.limits.memory) ? u.memory / limit(s.limits.memory)! : null} text={bytes(u.memory)} label={`${bytes(u.memory)} of ${amount(s.limits.memory, bytes)}`} /> : <span class="muted">{none}</span>}
-        </div>
-        <div role="gridcell" class="c-disk number">
-          {paused ? <span title="saved state">{bytes(s.disk_bytes ?? 0)}</span> : u ? <Meter part={limit(s.limits.disk) ? u.files / limit(s.limits.disk)! : null} text={bytes(u.files)} label={`${bytes(u.files)} of ${amount(s.limits.disk, bytes)}`} /> : <span class="muted">{none}</span>}
-        </div>
-        <div role="gridcell" class="c-processes number" title={plural(s.running, 'program runs', 'programs run')}>
-          {paused ? <span class="muted">–</span> : u?.processes || s.running}
-        </div>
-        <div role="gridcell" class="c-ports">
-          {usage?.ports.length && !paused ? (
-            usage.ports.map((p) => (
-              <a key={p.port} href={href('sandboxes', s.id, 'previews')} tabIndex={-1}>
-                {p.port}
-              </a>
-            ))
-          ) : (
-            <span class="muted">–</span>
-          )}
-        </div>
-        <div role="gridcell" class="c-age number" title={moment(s.created_at)}>
-          {short(since(s.created_at, now * 1000))}
-        </div>
-        <div role="gridcell" class={'c-deadline number' + (left !== null && left < 60 ? ' soon' : '')} title={end ? `${end.why}: ${moment(new Date(end.at).toISOString())}` : undefined}>
-          {left !== null ? left < exact ? duration(left) : short(left) : <span class="muted">{paused ? 'paused' : s.running ? 'in use' : 'never'}</span>}
-        </div>
-        <div role="gridcell" class="c-labels">
-          <Labels labels={s.labels} onSelect={onSearch} />
-        </div>
-        <div role="gridcell" class="c-menu">
-          <Menu label={`Actions of ${title(s)}`} items={items(s)} />
-        </div>
+        <Cells s={s} now={now} usage={usage} onSearch={onSearch} />
       </div>
     )
   },
-  // The time matters to the row's texts only in steps.
-  (a, b) => a.s === b.s && a.top === b.top && a.usage === b.usage && a.current === b.current && a.index === b.index && rowTime(a) === rowTime(b),
+  (a, b) => a.top === b.top && a.current === b.current && a.index === b.index && sameCells(a, b),
 )
+
+type CellsProps = Pick<RowProps, 's' | 'now' | 'usage' | 'onSearch'>
+
+// Cells are apart from their row: a new sandbox moves all rows, and changes no other cell.
+const Cells = memo(function Cells({ s, now, usage, onSearch }: CellsProps) {
+  const u = usage?.samples.at(-1)
+  const end = deadline(s)
+  const paused = s.state === 'paused'
+  const limit = (a: unknown) => (typeof a === 'number' && a > 0 ? a : null)
+  const left = end ? end.at / 1000 - now : null
+  const none = usage?.failure ? <abbr title={usage.failure.message}>n/a</abbr> : '–'
+  return (
+    <>
+      <div role="gridcell" class="c-name">
+        <span class={'dot ' + (paused ? 'still' : s.running ? 'busy' : 'good')} title={paused ? 'paused' : s.running ? plural(s.running, 'program runs', 'programs run') : 'running, no program'} />
+        <a href={href('sandboxes', s.id)} tabIndex={-1}>
+          {s.name ? <strong>{s.name}</strong> : <code>{shortID(s.id)}</code>}
+        </a>
+        {s.name && <code class="muted">{s.id.slice(3, 9)}</code>}
+      </div>
+      <div role="gridcell" class="c-image">
+        {s.image} <span class="muted">{s.driver}</span>
+      </div>
+      <div role="gridcell" class="c-owner">
+        {s.tenant || s.client ? owner(s) : <span class="muted">–</span>}
+      </div>
+      <div role="gridcell" class="c-cpu number">
+        {u?.cpu != null && !paused ? <Meter part={limit(s.limits.cpus) ? u.cpu / limit(s.limits.cpus)! : null} text={u.cpu.toFixed(2)} label={`${u.cpu.toFixed(2)} of ${amount(s.limits.cpus, String)} processors`} /> : <span class="muted">{none}</span>}
+      </div>
+      <div role="gridcell" class="c-memory number">
+        {u && !paused ? <Meter part={limit(s.limits.memory) ? u.memory / limit(s.limits.memory)! : null} text={bytes(u.memory)} label={`${bytes(u.memory)} of ${amount(s.limits.memory, bytes)}`} /> : <span class="muted">{none}</span>}
+      </div>
+      <div role="gridcell" class="c-disk number">
+        {paused ? <span title="saved state">{bytes(s.disk_bytes ?? 0)}</span> : u ? <Meter part={limit(s.limits.disk) ? u.files / limit(s.limits.disk)! : null} text={bytes(u.files)} label={`${bytes(u.files)} of ${amount(s.limits.disk, bytes)}`} /> : <span class="muted">{none}</span>}
+      </div>
+      <div role="gridcell" class="c-processes number" title={plural(s.running, 'program runs', 'programs run')}>
+        {paused ? <span class="muted">–</span> : u?.processes || s.running}
+      </div>
+      <div role="gridcell" class="c-ports">
+        {usage?.ports.length && !paused ? (
+          usage.ports.map((p) => (
+            <a key={p.port} href={href('sandboxes', s.id, 'previews')} tabIndex={-1}>
+              {p.port}
+            </a>
+          ))
+        ) : (
+          <span class="muted">–</span>
+        )}
+      </div>
+      <div role="gridcell" class="c-age number" title={moment(s.created_at)}>
+        {short(since(s.created_at, now * 1000))}
+      </div>
+      <div role="gridcell" class={'c-deadline number' + (left !== null && left < 60 ? ' soon' : '')} title={end ? `${end.why}: ${moment(new Date(end.at).toISOString())}` : undefined}>
+        {left !== null ? left < exact ? duration(left) : short(left) : <span class="muted">{paused ? 'paused' : s.running ? 'in use' : 'never'}</span>}
+      </div>
+      <div role="gridcell" class="c-labels">
+        <Labels labels={s.labels} onSelect={onSearch} />
+      </div>
+      <div role="gridcell" class="c-menu">
+        <Menu label={`Actions of ${title(s)}`} items={items(s)} />
+      </div>
+    </>
+  )
+}, sameCells)
+
+// sameCells reports whether cells are the same. The time matters to their texts only in steps.
+function sameCells(a: CellsProps, b: CellsProps): boolean {
+  return a.s === b.s && a.usage === b.usage && rowTime(a) === rowTime(b)
+}
 
 // exact is the time to the end of a sandbox below which each second is shown, in seconds. All rows
 // change with a text that has seconds, so most have none.
 const exact = 120
 
-function rowTime({ s, now }: RowProps): string {
+function rowTime({ s, now }: CellsProps): string {
   const end = deadline(s)
   return short(since(s.created_at, now * 1000)) + (end ? (end.at / 1000 - now < exact ? duration : short)(end.at / 1000 - now) : '')
 }
