@@ -303,8 +303,8 @@ func TestConsoleFlows(t *testing.T) {
 	c.press("n")
 	c.shows("Create a sandbox")
 	c.fill("Name", "bad/name")
-	c.click("Create")
 	c.expect("/v1/sandboxes") // the answer 400
+	c.click("Create")
 	c.until("document.querySelector('dialog [role=alert], dialog .field.wrong')")
 	c.fill("Name", "builder")
 	c.fill("Memory", "lots")
