@@ -42,7 +42,7 @@ type Cluster struct {
 
 // Start starts a cluster with one or two nodes and returns when they are ready. ctx bounds the
 // start.
-func Start(ctx context.Context, nodes int) (c *Cluster, err error) {
+func Start(ctx context.Context, nodes int) (started *Cluster, err error) {
 	if nodes != 1 && nodes != 2 {
 		return nil, fmt.Errorf("a cluster has one or two nodes, not %d", nodes)
 	}
@@ -53,7 +53,7 @@ func Start(ctx context.Context, nodes int) (c *Cluster, err error) {
 	if err != nil {
 		return nil, err
 	}
-	c = &Cluster{dir: dir, nodes: nodes}
+	c := &Cluster{dir: dir, nodes: nodes}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, c.Stop())
