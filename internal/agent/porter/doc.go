@@ -49,10 +49,17 @@ const (
 	// ModeInstall copies the agent, which is beside the program, into the directory in the next
 	// argument.
 	ModeInstall = "install"
+	// ModeRelay connects its input and output with the porter in the same container, for a daemon
+	// that cannot reach the pod's address.
+	ModeRelay = "relay"
 	// ModeProbe tries to connect to each of the addresses in the other arguments, several times. If
-	// none accepts, it exits with 0, otherwise with ExitReached.
+	// none accepts, it exits with 0. Otherwise it prints Reached and one that does, and exits with
+	// ExitReached.
 	ModeProbe = "probe"
 )
+
+// Reached is the first word of ModeProbe's error output if an address could be reached.
+const Reached = "reached"
 
 // ExitReached is the exit code of ModeProbe if an address could be reached.
 const ExitReached = 10

@@ -28,6 +28,9 @@ const (
 	// probeTries is how often ModeProbe tries each address, probeBound the time of one try.
 	probeTries = 2
 	probeBound = time.Second
+	// relayBound bounds the time in which a relay tries to connect to its porter, each relayPause.
+	relayBound = 2 * time.Second
+	relayPause = 10 * time.Millisecond
 )
 
 // Main runs the program. It does not return.
@@ -53,9 +56,11 @@ func run(args []string) error {
 		return serve(context.Background(), daemons, agents, place{keys: KeyDir, uid: os.Getenv(UIDEnv)})
 	case len(args) == 2 && args[0] == ModeInstall:
 		return install(args[1])
+	case len(args) == 1 && args[0] == ModeRelay:
+		return relay(net.JoinHostPort("127.0.0.1", strconv.Itoa(Port)), os.Stdin, os.Stdout)
 	case len(args) > 1 && args[0] == ModeProbe:
 		if reached := probe(args[1:]); reached != "" {
-			fmt.Fprintln(os.Stderr, "reached", reached)
+			fmt.Fprintln(os.Stderr, Reached, reached)
 			os.Exit(ExitReached)
 		}
 		return nil
@@ -186,6 +191,28 @@ func splice(a, b net.Conn) {
 // onlyWriter and onlyReader hide other methods, so that io.CopyBuffer uses its buffer.
 type onlyWriter struct{ io.Writer }
 type onlyReader struct{ io.Reader }
+
+// relay copies between a porter and a pair of streams, until one of them ends. The porter may start
+// to listen a moment later.
+func relay(address string, in io.Reader, out io.Writer) error {
+	conn, err := net.Dial("tcp", address)
+	for end := time.Now().Add(relayBound); err != nil && time.Now().Before(end); {
+		time.Sleep(relayPause)
+		conn, err = net.Dial("tcp", address)
+	}
+	if err != nil {
+		return err
+	}
+	go func() {
+		_, _ = io.CopyBuffer(onlyWriter{conn}, onlyReader{in}, make([]byte, 64<<10))
+		conn.Close()
+	}()
+	_, err = io.CopyBuffer(onlyWriter{out}, onlyReader{conn}, make([]byte, 64<<10))
+	if errors.Is(err, net.ErrClosed) { // the input has ended
+		return nil
+	}
+	return err
+}
 
 // install copies the agent into a directory.
 func install(dir string) error {

@@ -14,6 +14,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -206,5 +207,62 @@ func TestProbe(t *testing.T) {
 	}
 	if got := probe([]string{closed, l.Addr().String()}); got != l.Addr().String() {
 		t.Errorf("reached %q", got)
+	}
+}
+
+// A relay waits for its porter, copies in both directions, and ends with either end.
+func TestRelay(t *testing.T) {
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := free.Addr().String()
+	free.Close()
+	if err := relay(address, strings.NewReader(""), io.Discard); err == nil {
+		t.Error("a relay without a porter ended without an error")
+	}
+	for _, ends := range []string{"input", "porter"} {
+		t.Run(ends, func(t *testing.T) {
+			in, input := io.Pipe()
+			output, out := io.Pipe()
+			result := make(chan error, 1)
+			go func() {
+				err := relay(address, in, out)
+				out.Close()
+				result <- err
+			}()
+			time.Sleep(3 * relayPause) // it is refused meanwhile
+			l, err := net.Listen("tcp", address)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close()
+			conn, err := l.Accept()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			for _, way := range []struct {
+				w io.Writer
+				r io.Reader
+			}{{input, conn}, {conn, output}} {
+				b := make([]byte, 5)
+				if _, err := io.WriteString(way.w, "bytes"); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := io.ReadFull(way.r, b); err != nil || string(b) != "bytes" {
+					t.Fatalf("%q, %v", b, err)
+				}
+			}
+			if ends == "input" {
+				input.Close()
+			} else {
+				conn.Close()
+			}
+			if err := <-result; err != nil {
+				t.Error(err)
+			}
+			input.Close() // ends the other copy
+		})
 	}
 }

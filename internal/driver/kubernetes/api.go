@@ -30,6 +30,7 @@ type api struct {
 	policies  rest.Interface
 	scheme    *runtime.Scheme
 	transport *http.Transport
+	upgrades  *http.Client // for WebSockets, which HTTP/2 has not
 }
 
 // callBound bounds one call to the API server.
@@ -81,6 +82,11 @@ func (a *api) connect(config *rest.Config) error {
 		return bad(err)
 	}
 	client := &http.Client{Transport: wrapped}
+	old := &http.Transport{TLSClientConfig: secured.Clone(), Proxy: a.transport.Proxy, TLSHandshakeTimeout: callBound, DisableKeepAlives: true}
+	if wrapped, err = rest.HTTPWrappersForConfig(config, old); err != nil {
+		return bad(err)
+	}
+	a.upgrades = &http.Client{Transport: wrapped}
 	for _, g := range []struct {
 		to    *rest.Interface
 		path  string

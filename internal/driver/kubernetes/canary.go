@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -20,8 +21,9 @@ func (d *Driver) tryOut(ctx context.Context) error {
 		err    error
 	}
 	canary := make(chan result, 1)
+	reach := d.opt.reach // trySandbox may change it
 	go func() {
-		denied, err := d.canary(ctx)
+		denied, err := d.canary(ctx, reach)
 		canary <- result{denied, err}
 	}()
 	err := d.trySandbox(ctx)
@@ -42,9 +44,9 @@ func (d *Driver) tryOut(ctx context.Context) error {
 // kubeletPort is the port of a node's kubelet.
 const kubeletPort = 10250
 
-// canary reports whether the NetworkPolicy holds: whether a pod cannot reach another pod, which the
-// daemon reaches, the API server, and the kubelet of its node.
-func (d *Driver) canary(ctx context.Context) (denied bool, err error) {
+// canary reports whether the NetworkPolicy holds: whether a pod cannot reach another pod, which
+// listens, the API server, and the kubelet of its node.
+func (d *Driver) canary(ctx context.Context, reach string) (denied bool, err error) {
 	name := podName("canary-" + d.gateway.name[len("sandbar-"):])
 	target, probe := name+"-target", name+"-probe"
 	defer func() {
@@ -68,7 +70,7 @@ func (d *Driver) canary(ctx context.Context) (denied bool, err error) {
 		return false, err
 	}
 	address := net.JoinHostPort(ip, strconv.Itoa(porter.Port))
-	if err := d.reach(ctx, address); err != nil {
+	if err := d.listens(ctx, target, address, reach); err != nil {
 		return false, err
 	}
 	addresses := []string{address}
@@ -84,8 +86,37 @@ func (d *Driver) canary(ctx context.Context) (denied bool, err error) {
 	return d.verdict(ctx, probe, made)
 }
 
-// reach waits until the daemon itself can connect to an address.
-func (d *Driver) reach(ctx context.Context, address string) error {
+// listens waits until the target listens: until the daemon can connect to it, or, where that cannot
+// be, a program in its container.
+func (d *Driver) listens(ctx context.Context, target, address, reach string) error {
+	switch reach {
+	case byAddress:
+		return d.reaches(ctx, address)
+	case byAuto:
+		bounded, cancel := context.WithTimeout(ctx, reachBound)
+		defer cancel()
+		if d.reaches(bounded, address) == nil {
+			return nil
+		}
+	}
+	for {
+		conn, err := d.exec(ctx, target, porter.ModeProbe, net.JoinHostPort("127.0.0.1", strconv.Itoa(porter.Port)))
+		if err != nil {
+			return err
+		}
+		_, err = conn.Read(make([]byte, 1))
+		conn.Close()
+		if err != nil && strings.HasPrefix(err.Error(), porter.Reached) {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return sandbar.Errorf(sandbar.CodeOfContext(ctx), "waiting for the canary's target: %w", ctx.Err())
+		}
+	}
+}
+
+// reaches waits until the daemon itself can connect to an address.
+func (d *Driver) reaches(ctx context.Context, address string) error {
 	for {
 		bounded, cancel := context.WithTimeout(ctx, dialBound)
 		conn, err := (&net.Dialer{}).DialContext(bounded, "tcp", address)
@@ -95,8 +126,7 @@ func (d *Driver) reach(ctx context.Context, address string) error {
 		}
 		select {
 		case <-ctx.Done():
-			return &sandbar.Error{Code: sandbar.CodeOfContext(ctx), Err: err, Message: "the daemon cannot connect to the pod's address " + address + ": " + sandbar.Quote(err.Error(), 200),
-				Fix: "run the daemon where it reaches the addresses of pods, such as inside the cluster"}
+			return unreachable(address, err)
 		case <-time.After(dialPause):
 		}
 	}

@@ -163,6 +163,12 @@ func TestDeployedRights(t *testing.T) {
 	granted.ManagedFields, granted.ResourceVersion = nil, ""
 	setRole(t, c, &granted)
 	awaitRights(t, d.api, func(lacks string) bool { return lacks == "" })
+
+	o[optionReach] = byExec
+	_, err = New(driver.Host{Options: o})
+	if e := sandbar.AsError(err); e == nil || e.Code != sandbar.Unsupported || !strings.Contains(e.Message, "may not create pods/exec, get pods/exec in") || !strings.Contains(e.Fix, "pods/exec") {
+		t.Errorf("connections by exec without the right: %v", err)
+	}
 }
 
 // setRole replaces the Role of the daemon's account.
@@ -183,7 +189,7 @@ func setRole(t *testing.T, c *cluster.Cluster, r *rbacv1.Role) {
 func awaitRights(t *testing.T, a *api, want func(lacks string) bool) {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
-		lacks, err := a.missing(t.Context())
+		lacks, err := a.missing(t.Context(), Rights())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -26,7 +26,8 @@ func (d *Driver) Inspect(ctx context.Context, measure bool) []driver.Fact {
 		d.inspectLimit("limit of memory", d.caps.Enforced.Memory), d.inspectLimit("limit of processors", d.caps.Enforced.CPUs),
 		d.inspectLimit("limit of processes", d.caps.Enforced.PIDs), d.inspectLimit("limit of disk", d.caps.Enforced.Disk),
 		{Name: "limits of inodes and shares of processors", State: "nothing in a cluster enforces them; a request for them is refused"},
-		d.inspectRuntime(), {Name: "agent", State: d.opt.agentImage + ", " + d.agentWay()}}
+		d.inspectRuntime(), {Name: "agent", State: d.opt.agentImage + ", " + d.agentWay()},
+		{Name: "connections", State: "to pods " + d.reachedBy()}}
 	if measure {
 		facts = append(facts, d.measure(ctx))
 	}
@@ -84,14 +85,14 @@ func (d *Driver) inspectNamespace(ctx context.Context) driver.Fact {
 
 func (d *Driver) inspectRights(ctx context.Context) driver.Fact {
 	const name = "rights"
-	lacks, err := d.api.missing(ctx)
+	lacks, err := d.api.missing(ctx, d.rights())
 	if err != nil {
 		return unknown(name, err)
 	}
 	if len(lacks) == 0 {
 		return driver.Fact{Name: name, State: "the account has all that the driver uses"}
 	}
-	return driver.Fact{Name: name, State: "the account may not " + rightsText(lacks), Fix: rightsFix(d.api.namespace)}
+	return driver.Fact{Name: name, State: "the account may not " + rightsText(lacks), Fix: rightsFix(d.api.namespace, lacks)}
 }
 
 func (d *Driver) inspectNetwork() driver.Fact {

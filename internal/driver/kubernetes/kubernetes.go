@@ -113,7 +113,7 @@ func (d *Driver) open(ctx context.Context) (err error) {
 	if err := d.describe(); err != nil {
 		return err
 	}
-	if err := d.api.checkRights(ctx); err != nil {
+	if err := d.api.checkRights(ctx, d.rights()); err != nil {
 		return err
 	}
 	background, stop := context.WithCancel(context.Background())

@@ -25,6 +25,7 @@ const (
 	optionRuntimeClass = "runtime_class"
 	optionLabels       = "labels"
 	optionPull         = "pull"
+	optionReach        = "reach"
 )
 
 // DefaultImage is the default image if the operator sets none.
@@ -35,6 +36,12 @@ const (
 	byAuto   = "auto"
 	byVolume = "volume"
 	byCopy   = "copy"
+)
+
+// The ways of reach to connect to a pod, besides byAuto.
+const (
+	byAddress = "address"
+	byExec    = "exec"
 )
 
 // optionHelp returns the documentation of each option.
@@ -52,6 +59,7 @@ func optionHelp() map[string]string {
 		optionRuntimeClass: "RuntimeClass of the pods, such as that of gVisor or Kata; default: the cluster's",
 		optionLabels:       "labels of the pods, NAME=VALUE, separated by commas",
 		optionPull:         "imagePullPolicy of the pods: \"missing\" (default) or \"never\"",
+		optionReach:        "\"address\": connections go to the pods' addresses; \"exec\": through the API server, which is slower and needs the right to exec; \"auto\" (default): the first that works with the pod that the driver makes at its start",
 	}
 }
 
@@ -66,6 +74,7 @@ type options struct {
 	runtimeClass                   string
 	labels                         map[string]string
 	neverPull                      bool
+	reach                          string // byAuto until the driver knows
 }
 
 // anyImage in options.images allows every image.
@@ -98,6 +107,9 @@ func parseOptions(raw map[string]string) (options, error) {
 	}
 	var err error
 	if o.agentBy, err = choose(raw, optionAgentBy, byAuto, byVolume, byCopy); err != nil {
+		return o, err
+	}
+	if o.reach, err = choose(raw, optionReach, byAuto, byAddress, byExec); err != nil {
 		return o, err
 	}
 	pull, err := choose(raw, optionPull, "missing", "never")

@@ -36,6 +36,7 @@ func TestOptions(t *testing.T) {
 		optionAgentImage: {},
 		optionAgentBy:    with(optionAgentBy, "magic"),
 		optionPull:       with(optionPull, "always"),
+		optionReach:      with(optionReach, "proxy"),
 		optionLabels:     with(optionLabels, "a b=c"),
 	} {
 		if _, err := parseOptions(raw); sandbar.CodeOf(err) != sandbar.Invalid || sandbar.AsError(err).Field != name || sandbar.AsError(err).Fix == "" {

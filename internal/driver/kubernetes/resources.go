@@ -24,6 +24,9 @@ const (
 	// dialBound bounds one attempt to connect to a porter, dialPause is the time between two.
 	dialBound = 5 * time.Second
 	dialPause = 10 * time.Millisecond
+	// reachBound bounds the attempts to connect to the address of the first pod, if there is another
+	// way to reach it.
+	reachBound = 10 * time.Second
 )
 
 // resources has the parts of one sandbox. Its fields are set as the parts are created.
@@ -100,6 +103,9 @@ func (b *resources) create(ctx context.Context, s sandbar.Spec) (*client.Sandbox
 
 // createError returns the error of a creation that took longer than createBound.
 func createError(caller context.Context, err error) error {
+	if caller.Err() != nil && sandbar.CodeOf(err) == sandbar.Unavailable {
+		return sandbar.Errorf(sandbar.CodeOfContext(caller), "connecting to a pod: %w", err)
+	}
 	if caller.Err() == nil && sandbar.CodeOf(err) == sandbar.Timeout {
 		return &sandbar.Error{Code: sandbar.Unavailable, Err: err, Message: "a new pod is not ready after " + createBound.String(), Fix: "see kubectl get events; nodes may be overloaded, or pull a large image"}
 	}
@@ -148,10 +154,21 @@ func (d *Driver) awaitPorter(ctx context.Context, name string, uid types.UID) (i
 
 // dial connects to the porter of a pod, which listens a moment after its container runs.
 func (d *Driver) dial(ctx context.Context, ip, name string, uid types.UID) (net.Conn, error) {
+	if d.opt.reach == byAuto {
+		bounded, cancel := context.WithTimeout(ctx, reachBound)
+		defer cancel()
+		ctx = bounded
+	}
+	connect := func(ctx context.Context) (net.Conn, error) {
+		if d.opt.reach == byExec {
+			return d.relay(ctx, name)
+		}
+		return (&net.Dialer{KeepAliveConfig: keepAlive}).DialContext(ctx, "tcp", net.JoinHostPort(ip, strconv.Itoa(porter.Port)))
+	}
 	config := &tls.Config{RootCAs: d.gateway.keys.porters, ServerName: porter.ServerName, Certificates: []tls.Certificate{d.gateway.keys.daemon}, MinVersion: tls.VersionTLS13}
 	for {
-		conn, err := d.dialOnce(ctx, net.JoinHostPort(ip, strconv.Itoa(porter.Port)), config, uid)
-		if err == nil || errors.Is(err, errOtherKernel) {
+		conn, err := d.dialOnce(ctx, connect, config, uid)
+		if err == nil || sandbar.CodeOf(err) == sandbar.Unsupported { // also errOtherKernel
 			return conn, err
 		}
 		p, changed := d.pods.get(name)
@@ -160,8 +177,10 @@ func (d *Driver) dial(ctx context.Context, ip, name string, uid types.UID) (net.
 		}
 		select {
 		case <-ctx.Done():
-			return nil, &sandbar.Error{Code: sandbar.CodeOfContext(ctx), Err: err, Message: "the daemon cannot connect to the pod's address " + ip + ": " + sandbar.Quote(err.Error(), 200),
-				Fix: "run the daemon where it reaches the addresses of pods, such as inside the cluster"}
+			if d.opt.reach == byExec {
+				return nil, &sandbar.Error{Code: sandbar.Unavailable, Err: err, Message: "the daemon cannot connect to a pod through the API server", Fix: "check that kubectl exec works"}
+			}
+			return nil, unreachable(ip, err)
 		case <-changed:
 		case <-time.After(dialPause):
 		}
@@ -177,11 +196,16 @@ var errOtherKernel = &sandbar.Error{Code: sandbar.Unsupported, Message: "some no
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 4}
 
 // dialOnce connects to a porter and reads its greeting.
-func (d *Driver) dialOnce(ctx context.Context, address string, config *tls.Config, uid types.UID) (net.Conn, error) {
+func (d *Driver) dialOnce(ctx context.Context, connect func(context.Context) (net.Conn, error), config *tls.Config, uid types.UID) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialBound)
 	defer cancel()
-	conn, err := (&tls.Dialer{NetDialer: &net.Dialer{KeepAliveConfig: keepAlive}, Config: config}).DialContext(ctx, "tcp", address)
+	raw, err := connect(ctx)
 	if err != nil {
+		return nil, err
+	}
+	conn := tls.Client(raw, config)
+	if err := conn.HandshakeContext(ctx); err != nil {
+		raw.Close()
 		return nil, err
 	}
 	stop := context.AfterFunc(ctx, func() { conn.Close() })

@@ -30,11 +30,15 @@ func Rights() []Right {
 	}
 }
 
+// relayRight is what it must also be allowed to reach pods through the API server. API servers
+// before 1.35 ask only for "get".
+var relayRight = Right{"", pods + "/exec", []string{"create", "get"}}
+
 // missing returns the rights that the daemon's account lacks, each with only the verbs that it
 // lacks.
-func (a *api) missing(ctx context.Context) ([]Right, error) {
+func (a *api) missing(ctx context.Context, wanted []Right) ([]Right, error) {
 	var lacks []Right
-	for _, r := range Rights() {
+	for _, r := range wanted {
 		r.Verbs = slices.Clone(r.Verbs)
 		var failed error
 		r.Verbs = slices.DeleteFunc(r.Verbs, func(verb string) bool {
@@ -56,8 +60,8 @@ func (a *api) missing(ctx context.Context) ([]Right, error) {
 
 // checkRights returns Unsupported, with all that is missing, if the account lacks rights. An
 // account that may not ask for its rights is not refused: the requests themselves are.
-func (a *api) checkRights(ctx context.Context) error {
-	lacks, err := a.missing(ctx)
+func (a *api) checkRights(ctx context.Context, wanted []Right) error {
+	lacks, err := a.missing(ctx, wanted)
 	if err != nil && sandbar.CodeOf(err) != sandbar.Unsupported {
 		return err
 	}
@@ -65,18 +69,30 @@ func (a *api) checkRights(ctx context.Context) error {
 		return nil
 	}
 	return &sandbar.Error{Code: sandbar.Unsupported, Field: "rights", Message: "the daemon's account may not " + rightsText(lacks) + " in the namespace " + sandbar.Quote(a.namespace, 70) + " of " + sandbar.Quote(a.host, 200),
-		Fix: rightsFix(a.namespace)}
+		Fix: rightsFix(a.namespace, lacks)}
+}
+
+// rights returns what the driver uses as it is configured.
+func (d *Driver) rights() []Right {
+	if d.opt.reach == byExec {
+		return append(Rights(), relayRight)
+	}
+	return Rights()
 }
 
 // rightsFix is the next step for missing rights.
-func rightsFix(namespace string) string {
+func rightsFix(namespace string, lacks []Right) string {
+	if lacks[0].Resource == relayRight.Resource { // the last one of rights, so it is the only one
+		return "grant it create and get of pods/exec in the namespace " + namespace + ", or set the option " + optionReach + " to " + byAddress
+	}
 	return "grant it the Role of deploy/kubernetes/account.yaml in the namespace " + namespace
 }
 
 // allowed asks the API server whether the daemon's account has a right.
 func (a *api) allowed(ctx context.Context, group, resource, verb string) (bool, error) {
+	resource, sub, _ := strings.Cut(resource, "/")
 	review := authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
-		ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: a.namespace, Verb: verb, Group: group, Resource: resource}}}
+		ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: a.namespace, Verb: verb, Group: group, Resource: resource, Subresource: sub}}}
 	review.APIVersion, review.Kind = authorizationv1.SchemeGroupVersion.String(), "SelfSubjectAccessReview"
 	body, err := json.Marshal(review)
 	if err != nil {

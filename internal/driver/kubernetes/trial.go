@@ -74,11 +74,27 @@ func (d *Driver) trySandbox(ctx context.Context) error {
 		}
 		return nil
 	}
+	if errors.Is(err, errUnreachable) && d.opt.reach == byAuto {
+		d.log.Info("the addresses of pods are out of reach, so connections go through the API server", "error", err)
+		d.opt.reach = byExec
+		if xerr := d.trySandbox(ctx); xerr != nil {
+			both := *sandbar.AsError(err)
+			both.Message += "; and through the API server: " + sandbar.AsError(xerr).Message
+			return &both
+		}
+		return nil
+	}
 	if err != nil {
 		return err
 	}
 	if d.opt.agentBy == byAuto {
 		d.opt.agentBy = byVolume
+	}
+	if d.opt.reach == byAuto {
+		d.opt.reach = byAddress
+	}
+	if d.opt.reach == byExec {
+		d.caps.Notes = append(d.caps.Notes, "the daemon reaches pods "+d.reachedBy())
 	}
 	return errors.Join(d.tryLimits(ctx, t), t.Destroy(ctx))
 }
