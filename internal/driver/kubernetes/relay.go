@@ -157,7 +157,7 @@ func (c *relayed) carry(ws *websocket.Conn, conn net.Conn) {
 
 // take takes a message. It returns false at the end of the program.
 func (c *relayed) take(message []byte, conn net.Conn) bool {
-	if len(message) == 0 {
+	if len(message) < 2 { // API servers begin each channel with an empty message
 		return true
 	}
 	switch data := message[1:]; message[0] {
