@@ -158,7 +158,8 @@ type cellWatch struct {
 	began   time.Time
 	decided decisions
 
-	interrupted chan struct{} // closed when the interrupt has been sent; nil: none was sent
+	interrupted chan struct{}   // closed when the interrupt has arrived; nil: none was sent
+	arrived     <-chan struct{} // the same, until watch has seen it
 	graceEnd    <-chan time.Time
 }
 
@@ -198,6 +199,9 @@ func (w *cellWatch) watch(ctx context.Context, ended <-chan struct{}, timeout ti
 			over = nil
 			w.decided.outputExceeded = true
 			w.interrupt()
+		case <-w.arrived:
+			w.arrived = nil
+			w.graceEnd = time.After(w.c.s.e.cfg.Grace)
 		case <-w.graceEnd:
 			w.graceEnd = nil
 			w.k.p.Kill()
@@ -205,20 +209,20 @@ func (w *cellWatch) watch(ctx context.Context, ended <-chan struct{}, timeout ti
 	}
 }
 
-// interrupt interrupts the cell and starts the grace period. It does not wait for the driver.
+// interrupt interrupts the cell. It does not wait for the driver. The grace period begins when the
+// interrupt has arrived; without an arrival the interpreter is killed after driverGrace.
 func (w *cellWatch) interrupt() {
 	if w.interrupted != nil {
 		return
 	}
-	grace := w.c.s.e.cfg.Grace
 	sent := make(chan struct{})
 	w.interrupted = sent
-	if grace <= 0 {
+	if w.c.s.e.cfg.Grace <= 0 {
 		close(sent)
 		w.k.p.Kill()
 		return
 	}
-	w.graceEnd = time.After(grace)
+	w.arrived, w.graceEnd = sent, time.After(driverGrace)
 	go func() {
 		defer close(sent)
 		if err := w.k.interrupt(); err != nil {
