@@ -1,7 +1,7 @@
 // The list of sandboxes. It renders only the rows in view.
 import { memo } from '../ui/memo'
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from 'preact/hooks'
-import { amount, bytes, count, duration, moment, plural, short, shortID, since } from '../lib/format'
+import { amount, bytes, count, duration, moment, plural, short, shortID } from '../lib/format'
 import { latest, live, refresh, usageChanged, usageOf, watch } from '../lib/live'
 import { go, href, route } from '../lib/route'
 import { readOnly, session } from '../lib/session'
@@ -386,7 +386,7 @@ const Cells = memo(function Cells({ s, now, usage, onSearch }: CellsProps) {
         )}
       </div>
       <div role="gridcell" class="c-age number" title={moment(s.created_at)}>
-        {short(since(s.created_at, now * 1000))}
+        {age(s, now)}
       </div>
       <div role="gridcell" class={'c-deadline number' + (left !== null && left < 60 ? ' soon' : '')} title={end ? `${end.why}: ${moment(new Date(end.at).toISOString())}` : undefined}>
         {left !== null ? left < exact ? duration(left) : short(left) : <span class="muted">{paused ? 'paused' : s.running ? 'in use' : 'never'}</span>}
@@ -410,7 +410,14 @@ function sameCells(a: CellsProps, b: CellsProps): boolean {
 // change with a text that has seconds, so most have none.
 const exact = 120
 
+// age returns the text of a sandbox's age, in the first minute in steps of five seconds: each other
+// text renders its row.
+function age(s: Sandbox, now: number): string {
+  const t = Math.max(0, now - made(s) / 1000)
+  return short(t < 60 ? t - (t % 5) : t)
+}
+
 function rowTime({ s, now }: CellsProps): string {
   const end = deadline(s)
-  return short(since(s.created_at, now * 1000)) + (end ? (end.at / 1000 - now < exact ? duration : short)(end.at / 1000 - now) : '')
+  return age(s, now) + (end ? (end.at / 1000 - now < exact ? duration : short)(end.at / 1000 - now) : '')
 }
