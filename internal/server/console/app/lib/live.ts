@@ -245,7 +245,10 @@ let requests = 0
 function sample(): void {
   if (document.hidden) return
   const now = Date.now()
-  const due = [...watched].filter(([id, w]) => (w.fast || w.slow) && !w.running && w.next <= now && live.get().sandboxes.get(id)?.state === 'running').sort((a, b) => a[1].next - b[1].next)
+  const { sandboxes } = live.get()
+  const due = [...watched]
+    .filter(([id, w]) => (w.fast || w.slow) && !w.running && w.next <= now && sandboxes.get(id)?.state === 'running' && !changed.get(id))
+    .sort((a, b) => a[1].next - b[1].next)
   const next = () => {
     while (stream && requests < maxRequests) {
       const d = due.shift()
