@@ -39,9 +39,9 @@ func apart(t *testing.T) {
 func TestRelay(t *testing.T) {
 	c := need(t)
 	apart(t)
-	for name, class := range map[string]string{"runc": "", "gVisor": cluster.GVisor} {
+	for name, options := range map[string][]string{"runc": {optionReach, byAuto}, "gVisor": {optionReach, byExec, optionRuntimeClass, cluster.GVisor}} {
 		t.Run(name, func(t *testing.T) {
-			d := newDriver(t, with(c, optionRuntimeClass, class))
+			d := newDriver(t, with(c, options...))
 			if f := fact(t, d.Inspect(t.Context(), false), "connections"); !strings.Contains(f.State, "exec") || !strings.Contains(strings.Join(d.Caps().Notes, "\n"), "exec") {
 				t.Errorf("%+v, notes %q", f, d.Caps().Notes)
 			}
