@@ -543,13 +543,9 @@ test)
 		npm_mcp=$cache/mcp-npm/node_modules/@modelcontextprotocol
 		[ ! -d "$npm_mcp" ] || cp "$npm_mcp/inspector-cli/package.json" "$npm_mcp/package.json"
 	else
-		lack Npm "there is no /usr/bin/node"
-		lack NpmWS "there is no /usr/bin/node"
-		lack NpmIII "there is no /usr/bin/node"
-		lack NpmVite "there is no /usr/bin/node"
-		lack NpmE2B "there is no /usr/bin/node"
-		lack NpmMCP "there is no /usr/bin/node"
-		lack NpmAgents "there is no /usr/bin/node"
+		for name in Npm NpmWS NpmIII NpmVite NpmTypeScript NpmE2B NpmMCP NpmAgents; do
+			lack "$name" "there is no /usr/bin/node"
+		done
 	fi
 	if there /usr/bin/python3; then
 		py_websockets
@@ -567,14 +563,9 @@ test)
 		py_sdk PyAgents agents-py $agents_py
 		py_wheels
 	else
-		lack PyWebsockets "there is no /usr/bin/python3"
-		lack PyKoyeb "there is no /usr/bin/python3"
-		lack PyIII "there is no /usr/bin/python3"
-		lack PyIPython "there is no /usr/bin/python3"
-		lack PyE2B "there is no /usr/bin/python3"
-		lack PyMCP "there is no /usr/bin/python3"
-		lack PyAgents "there is no /usr/bin/python3"
-		lack PyWheels "there is no /usr/bin/python3"
+		for name in PyWebsockets PyKoyeb PyIII PyIPython PyE2B PyMCP PyAgents PyWheels; do
+			lack "$name" "there is no /usr/bin/python3"
+		done
 	fi
 	if there qemu-system-x86_64; then
 		guest_kernel
