@@ -1,6 +1,7 @@
 package kubernetes
 
 import (
+	"cmp"
 	"context"
 	"net"
 	"net/url"
@@ -99,21 +100,31 @@ func (d *Driver) listens(ctx context.Context, target, address, reach string) err
 			return nil
 		}
 	}
+	ctx, cancel := context.WithTimeout(ctx, canaryBound)
+	defer cancel()
 	for {
 		conn, err := d.exec(ctx, target, porter.ModeProbe, net.JoinHostPort("127.0.0.1", strconv.Itoa(porter.Port)))
-		if err != nil {
-			return err
+		if err == nil {
+			_, err = conn.Read(make([]byte, 1))
+			conn.Close()
 		}
-		_, err = conn.Read(make([]byte, 1))
-		conn.Close()
 		if err != nil && strings.HasPrefix(err.Error(), porter.Reached) {
 			return nil
 		}
-		if ctx.Err() != nil {
-			return sandbar.Errorf(sandbar.CodeOfContext(ctx), "waiting for the canary's target: %w", ctx.Err())
+		if sandbar.CodeOf(err) == sandbar.Unsupported { // forbidden
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return sandbar.Errorf(sandbar.Unavailable, "the canary's target does not listen: %w", cmp.Or(err, ctx.Err()))
+		case <-time.After(execPause):
 		}
 	}
 }
+
+// canaryBound bounds the wait for the canary's target. Its porter ends after a minute, since there
+// is no agent.
+const canaryBound = 50 * time.Second
 
 // reaches waits until the daemon itself can connect to an address.
 func (d *Driver) reaches(ctx context.Context, address string) error {

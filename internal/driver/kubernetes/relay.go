@@ -37,6 +37,8 @@ const (
 	relayMessage = 32 << 10
 	// maxRelayMessage is the longest message that the daemon takes.
 	maxRelayMessage = 1 << 20
+	// execPause is the time between two attempts to start a program in a pod.
+	execPause = 200 * time.Millisecond
 	// relayPing is the pause between two pings, relayPong the longest wait for an answer.
 	relayPing = 15 * time.Second
 	relayPong = 20 * time.Second
@@ -180,8 +182,8 @@ func (c *relayed) take(message []byte, conn net.Conn) bool {
 func (c *relayed) say(text string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if text = strings.TrimSpace(text); len(c.why) < maxServerText {
-		c.why = strings.TrimPrefix(c.why+"; "+text, "; ")
+	if len(c.why) < maxServerText {
+		c.why = strings.TrimPrefix(c.why+"; "+strings.TrimSpace(text[:min(len(text), maxServerText)]), "; ")
 	}
 }
 

@@ -165,6 +165,10 @@ func (d *Driver) dial(ctx context.Context, ip, name string, uid types.UID) (net.
 		}
 		return (&net.Dialer{KeepAliveConfig: keepAlive}).DialContext(ctx, "tcp", net.JoinHostPort(ip, strconv.Itoa(porter.Port)))
 	}
+	pause := dialPause
+	if d.opt.reach == byExec {
+		pause = execPause
+	}
 	config := &tls.Config{RootCAs: d.gateway.keys.porters, ServerName: porter.ServerName, Certificates: []tls.Certificate{d.gateway.keys.daemon}, MinVersion: tls.VersionTLS13}
 	for {
 		conn, err := d.dialOnce(ctx, connect, config, uid)
@@ -182,7 +186,7 @@ func (d *Driver) dial(ctx context.Context, ip, name string, uid types.UID) (net.
 			}
 			return nil, unreachable(ip, err)
 		case <-changed:
-		case <-time.After(dialPause):
+		case <-time.After(pause):
 		}
 	}
 }
