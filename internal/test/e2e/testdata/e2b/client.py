@@ -392,3 +392,4 @@ async def main():
 
 
 asyncio.run(main())
+surface.end()

@@ -1,10 +1,11 @@
-"""Records which methods of E2B's packages the program calls itself, and prints "called KEY" for each
-when it exits; import it first. With the arguments "declared" and a mode it prints "declared KEY" for
-each public method instead. A KEY is CLASS.METHOD, without "Async" before the class."""
+"""Records which methods of E2B's packages the program calls itself; import it first. The program
+ends with end, which prints "called KEY" for each. With the arguments "declared" and a mode it prints
+"declared KEY" for each public method instead. A KEY is CLASS.METHOD, without "Async" before the
+class."""
 
-import atexit
 import enum
 import inspect
+import os
 import sys
 import typing
 
@@ -26,6 +27,15 @@ class Recorder:
 
 
 called = set()
+
+
+def end():
+    """Prints the calls and ends the process, without the end of the interpreter: the threads of
+    pyqwest, the SDK's HTTP client, abort it at times."""
+    for key in sorted(called):
+        print("called", key)
+    sys.stdout.flush()
+    os._exit(0)
 
 
 def classes(sync):
@@ -62,7 +72,6 @@ def main():
         for key, name, original in list(methods(kind)):
             if not isinstance(original, Recorder):
                 setattr(kind, name, Recorder(key, original))
-    atexit.register(lambda: [print("called", key) for key in sorted(called)])
 
 
 main()

@@ -82,3 +82,4 @@ def builder(templates, context):
 
 
 asyncio.run(main(sys.argv[1]))
+surface.end()
