@@ -82,8 +82,8 @@ func (a *api) connect(config *rest.Config) error {
 		return bad(err)
 	}
 	client := &http.Client{Transport: wrapped}
-	old := &http.Transport{TLSClientConfig: secured.Clone(), Proxy: a.transport.Proxy, TLSHandshakeTimeout: callBound, DisableKeepAlives: true}
-	if wrapped, err = rest.HTTPWrappersForConfig(config, old); err != nil {
+	http1 := &http.Transport{TLSClientConfig: secured.Clone(), Proxy: a.transport.Proxy, TLSHandshakeTimeout: callBound, DisableKeepAlives: true}
+	if wrapped, err = rest.HTTPWrappersForConfig(config, http1); err != nil {
 		return bad(err)
 	}
 	a.upgrades = &http.Client{Transport: wrapped}

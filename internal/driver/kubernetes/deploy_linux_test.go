@@ -169,6 +169,12 @@ func TestDeployedRights(t *testing.T) {
 	if e := sandbar.AsError(err); e == nil || e.Code != sandbar.Unsupported || !strings.Contains(e.Message, "may not create pods/exec, get pods/exec in") || !strings.Contains(e.Fix, "pods/exec") {
 		t.Errorf("connections by exec without the right: %v", err)
 	}
+	apart(t)
+	o[optionReach] = byAuto
+	_, err = New(driver.Host{Options: o})
+	if e := sandbar.AsError(err); e == nil || !strings.Contains(e.Message, "pod's address") || !strings.Contains(e.Message, "may not create pods/exec") || !strings.Contains(e.Fix, "grant it create and get of pods/exec") {
+		t.Errorf("no way to the pods: %v", err)
+	}
 }
 
 // setRole replaces the Role of the daemon's account.

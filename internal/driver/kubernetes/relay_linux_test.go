@@ -108,12 +108,12 @@ func TestRelayEnds(t *testing.T) {
 // Where the addresses are out of reach and the option demands them, the error tells the next step.
 func TestUnreachable(t *testing.T) {
 	c := need(t)
-	d := newDriver(t, testOptions(c))
+	d := newDriver(t, with(c, optionReach, byAddress))
 	apart(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
 	_, err := d.Create(ctx, sandbar.NewID(), spec())
-	if e := sandbar.AsError(err); e == nil || e.Code != sandbar.Timeout || !strings.Contains(e.Error(), "pod's address") {
+	if e := sandbar.AsError(err); e == nil || e.Code != sandbar.Timeout || !strings.Contains(e.Error(), "pod's address") || !strings.Contains(e.Error(), "set the option reach to exec") {
 		t.Errorf("%v", err)
 	}
 }

@@ -1,6 +1,7 @@
 package kubernetes
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -77,12 +78,17 @@ func (d *Driver) trySandbox(ctx context.Context) error {
 	if errors.Is(err, errUnreachable) && d.opt.reach == byAuto {
 		d.log.Info("the addresses of pods are out of reach, so connections go through the API server", "error", err)
 		d.opt.reach = byExec
-		if xerr := d.trySandbox(ctx); xerr != nil {
-			both := *sandbar.AsError(err)
-			both.Message += "; and through the API server: " + sandbar.AsError(xerr).Message
-			return &both
+		xerr := d.api.checkRights(ctx, d.rights())
+		if xerr == nil {
+			xerr = d.trySandbox(ctx)
 		}
-		return nil
+		if xerr == nil {
+			return nil
+		}
+		both, second := *sandbar.AsError(err), sandbar.AsError(xerr)
+		both.Message += "; and through the API server: " + second.Message
+		both.Fix = "run the daemon where it reaches the addresses of pods; or " + cmp.Or(second.Fix, "check that kubectl exec works")
+		return &both
 	}
 	if err != nil {
 		return err
