@@ -5,7 +5,7 @@ import { amount, bytes, count, duration, moment, plural, short, shortID } from '
 import { latest, live, refresh, usageChanged, usageOf, watch } from '../lib/live'
 import { go, href, route } from '../lib/route'
 import { readOnly, session } from '../lib/session'
-import { useStore } from '../lib/store'
+import { store, useStore } from '../lib/store'
 import type { Sandbox } from '../lib/types'
 import { Actions, items, title } from '../ui/actions'
 import { Icon } from '../ui/icons'
@@ -34,6 +34,8 @@ const sorts = {
 }
 
 type Sort = keyof typeof sorts
+
+const still = store(0) // for orders that do not depend on usage
 
 const owner = (s: Sandbox): string => [s.tenant, s.client].filter(Boolean).join(' / ')
 
@@ -71,14 +73,14 @@ export function Sandboxes() {
     document.querySelector('.table')?.scrollTo({ top: 0 })
   }
   const moving = sort === 'cpu' || sort === 'memory'
-  const tick = useStore(usageChanged)
+  const tick = useStore(moving ? usageChanged : still)
   const all = useMemo(() => [...l.sandboxes.values()], [l.sandboxes])
   const shown = useMemo(() => {
     const words = q.toLowerCase().split(/\s+/).filter(Boolean)
     return all
       .filter((s) => (!state || s.state === state) && (!driver || s.driver === driver) && (!tenant || (s.tenant ?? 'default') === tenant) && matches(s, words))
       .sort(sorts[sort] ?? sorts.age)
-  }, [all, q, state, driver, tenant, sort, moving ? tick : 0])
+  }, [all, q, state, driver, tenant, sort, tick])
   const drivers = useMemo(() => [...new Set(all.map((s) => s.driver))].sort(), [all])
   const tenants = useMemo(() => [...new Set(all.map((s) => s.tenant ?? 'default'))].sort(), [all])
   const owners = useMemo(() => all.some((s) => s.client || (s.tenant && who?.operator)), [all, who])
