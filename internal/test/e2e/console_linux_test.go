@@ -151,7 +151,7 @@ func TestConsoleTerminal(t *testing.T) {
 	if m == nil {
 		t.Fatal(status)
 	}
-	x, err := json.Marshal(wire.Exec{Args: []string{"sh", "-c", `stty size; read line; echo "got $line"; trap 'stty size' WINCH; while :; do sleep 0.05; done`},
+	x, err := json.Marshal(wire.Exec{Args: []string{"sh", "-c", `trap 'stty size' WINCH; stty size; read line; echo "got $line"; while :; do sleep 0.05; done`},
 		Stdin: true, Terminal: &wire.TerminalSize{Rows: 24, Cols: 80}})
 	if err != nil {
 		t.Fatal(err)
