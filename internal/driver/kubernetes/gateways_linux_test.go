@@ -226,6 +226,8 @@ func readyPods(t *testing.T, c *cluster.Cluster, class string) {
 	g := newGateways(t, c, 1, optionRuntimeClass, class, optionKubeconfig, proxy.Kubeconfig())
 	const ready = 4
 	g.start(0, "SANDBAR_TEMPLATES=[{min: "+strconv.Itoa(ready)+", max: "+strconv.Itoa(ready)+"}]")
+	// One more, which the daemon makes at its start to find the interpreters, is awaited too: its
+	// removal is a call.
 	await := func() (ids []string) {
 		t.Helper()
 		for end := time.Now().Add(2 * time.Minute); ; time.Sleep(50 * time.Millisecond) {
@@ -239,11 +241,11 @@ func readyPods(t *testing.T, c *cluster.Cluster, class string) {
 					ids = append(ids, p.Labels[labelSandbox])
 				}
 			}
-			if len(ids) == ready {
+			if len(ids) == ready && len(list.Items) == ready {
 				return ids
 			}
 			if time.Now().After(end) {
-				t.Fatalf("%d pods are ready, want %d", len(ids), ready)
+				t.Fatalf("%d of %d pods are ready, want %d", len(ids), len(list.Items), ready)
 			}
 		}
 	}
