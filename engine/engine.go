@@ -51,6 +51,11 @@ type Config struct {
 	// Tenants are the quotas of tenants by name. A tenant that is not listed has none. The default
 	// tenant, whose name is "", has the limits of its clients.
 	Tenants map[string]TenantLimits
+	// Elsewhere, if set, returns what a tenant has of its quotas in all other engines that serve it,
+	// so that the quotas hold over all. It is called for each request that makes or pauses a sandbox,
+	// if the tenant has a quota besides Rate, while the request counts here. Its error is that of the
+	// request.
+	Elsewhere func(ctx context.Context, tenant string) (TenantUsage, error)
 
 	Grace        time.Duration // grace period between TERM and KILL; default 500 ms; <0 KILL at once
 	IdleTimeout  time.Duration // default of Spec.IdleTimeout; default 10 min; <0 never

@@ -70,11 +70,15 @@ func (e *Engine) admit(job sandbar.Job, trace *callTrace) (*Execution, error) {
 	if err := e.checkInterpreter(&p); err != nil {
 		return nil, err
 	}
+	d, err := e.hold(context.Background(), p.spec.Client, claimOf(p.spec))
+	if err != nil {
+		return nil, err
+	}
 	x := &Execution{e: e, id: sandbar.NewID(), plan: p, job: job, stdin: job.Stdin, canceller: newCanceller(), admitted: time.Now(), trace: trace}
 	if !e.prefersOneShot(&p) {
 		x.ready = e.takeReady(p.language.Name, p.spec)
 	}
-	if err := x.enter(); err != nil {
+	if err := x.enter(d); err != nil {
 		return nil, err
 	}
 	e.makeRoom(x.ticket)
@@ -82,11 +86,11 @@ func (e *Engine) admit(job sandbar.Job, trace *callTrace) (*Execution, error) {
 }
 
 // enter takes a slot or a position in the queue, and registers the execution.
-func (x *Execution) enter() (err error) {
+func (x *Execution) enter(d claim) (err error) {
 	e := x.e
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if x.ticket, x.ready, err = e.enter(oneShot, x.plan.spec.Client, claimOf(x.plan.spec), x.ready); err != nil {
+	if x.ticket, x.ready, err = e.enter(oneShot, x.plan.spec.Client, d, x.ready); err != nil {
 		return err
 	}
 	e.executions[x] = struct{}{}

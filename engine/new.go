@@ -127,12 +127,14 @@ func unavailable() error {
 
 // enter takes a slot or a position in the queue, unless Shutdown has begun. r is a prestarted
 // sandbox or nil. enter returns r with its own slot, unless the client is at its limit; it discards
-// an r that it does not return. e.mu must be held, so that Shutdown finds all earlier entries.
+// an r that it does not return. d comes from hold; after an error it is not counted. e.mu must be
+// held, so that Shutdown finds all earlier entries.
 func (e *Engine) enter(k kind, c sandbar.Client, d claim, r *readySandbox) (*ticket, *readySandbox, error) {
 	if e.closing {
 		if r != nil {
 			r.discard(e)
 		}
+		e.queue.release(c, d)
 		return nil, nil, unavailable()
 	}
 	if r != nil {
@@ -143,10 +145,12 @@ func (e *Engine) enter(k kind, c sandbar.Client, d claim, r *readySandbox) (*tic
 		r.discard(e)
 	}
 	t, err := e.queue.enter(k, c, d)
-	if err == nil {
-		e.work.add(1)
+	if err != nil {
+		e.queue.release(c, d)
+		return nil, nil, err
 	}
-	return t, nil, err
+	e.work.add(1)
+	return t, nil, nil
 }
 
 // takeReady returns a prestarted sandbox that matches, or nil. It returns nil if the client is at

@@ -55,7 +55,7 @@ func (e *Engine) pause(ctx context.Context, id sandbar.ID, suspend bool) error {
 	if err != nil {
 		return err
 	}
-	room, err := s.ticket.room()
+	room, err := e.room(ctx, s.ticket)
 	if err != nil {
 		place.leave()
 		return err
@@ -433,6 +433,10 @@ func (e *Engine) takeSlot(ctx context.Context, spec sandbar.Spec, credit int64, 
 	}
 	d := claimOf(spec)
 	d.credit = credit
+	d, err := e.hold(ctx, spec.Client, d)
+	if err != nil {
+		return nil, err
+	}
 	e.mu.Lock()
 	t, _, err := e.enter(longLived, spec.Client, d, nil)
 	e.mu.Unlock()

@@ -34,6 +34,7 @@ type clientQueue struct {
 	taken    int   // slots that it holds
 	oneShots int   // those of executions
 	waiting  int   // its waiting tickets
+	deciding int   // requests for which other engines are asked
 	flows    map[string]*flow
 	turns    list.List     // of *flow: flows with waiting tickets, the next first
 	elem     *list.Element // in queue.turns; nil if no ticket waits
@@ -140,7 +141,7 @@ func (q *queue) enter(k kind, c sandbar.Client, d claim) (*ticket, error) {
 		e.Fix = "try again when some have ended, or let the operator raise the number of sandboxes or the length of the queue"
 		return nil, e
 	}
-	s.use.add(d, 1)
+	s.count(d)
 	t.counted = true
 	return t, nil
 }
@@ -236,7 +237,7 @@ func (t *ticket) assign(k kind, c sandbar.Client, d claim) bool {
 	}
 	t.q.taken[t.kind]--
 	t.kind, t.client, t.claim = k, s, d
-	s.use.add(d, 1)
+	s.count(d)
 	t.counted = true
 	t.q.take(t)
 	return true

@@ -95,9 +95,13 @@ func (e *Engine) createLongLived(ctx context.Context, spec sandbar.Spec, trace *
 	if err := e.allow(spec.Client); err != nil {
 		return nil, err
 	}
+	d, err := e.hold(ctx, spec.Client, claimOf(spec))
+	if err != nil {
+		return nil, err
+	}
 	r := e.takeReady("", spec)
 	e.mu.Lock()
-	t, r, err := e.enter(longLived, spec.Client, claimOf(spec), r)
+	t, r, err := e.enter(longLived, spec.Client, d, r)
 	e.mu.Unlock()
 	if err != nil {
 		return nil, err

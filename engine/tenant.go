@@ -69,6 +69,7 @@ type claim struct {
 	memory, disk int64
 	// credit is the space of the paused sandbox that is resumed, which it frees.
 	credit int64
+	held   bool // it is counted already, see Engine.hold
 }
 
 func claimOf(s sandbar.Spec) claim {
@@ -99,9 +100,17 @@ func (u *usage) add(d claim, n int) {
 
 // admit returns nil if the quotas of a party admit one more sandbox.
 func (s *clientQueue) admit(d claim) error {
+	if d.held {
+		return nil
+	}
+	return s.fits(d, s.use)
+}
+
+// fits returns nil if the quotas of a party admit one more sandbox beside what is in use.
+func (s *clientQueue) fits(d claim, used usage) error {
 	l := s.quota
-	if l.MaxSandboxes > 0 && s.use.sandboxes >= l.MaxSandboxes {
-		return s.beyond("", "sandboxes", "1", strconv.Itoa(s.use.sandboxes), strconv.Itoa(l.MaxSandboxes), "max_sandboxes")
+	if l.MaxSandboxes > 0 && used.sandboxes >= l.MaxSandboxes {
+		return s.beyond("", "sandboxes", "1", strconv.Itoa(used.sandboxes), strconv.Itoa(l.MaxSandboxes), "max_sandboxes")
 	}
 	cpus := func(n int64) string { return strconv.FormatFloat(float64(n)/1000, 'g', -1, 64) }
 	for _, r := range []struct {
@@ -109,9 +118,9 @@ func (s *clientQueue) admit(d claim) error {
 		asked, used, allowed, free int64
 		show                       func(int64) string
 	}{
-		{"cpus", "cpus", d.cpus, s.use.cpus, thousandths(l.CPUs), 0, cpus},
-		{"memory", "memory", d.memory, s.use.memory, l.Memory, 0, showBytes},
-		{"disk", "disk", d.disk, s.use.disk, l.Disk, d.credit, showBytes},
+		{"cpus", "cpus", d.cpus, used.cpus, thousandths(l.CPUs), 0, cpus},
+		{"memory", "memory", d.memory, used.memory, l.Memory, 0, showBytes},
+		{"disk", "disk", d.disk, used.disk, l.Disk, d.credit, showBytes},
 	} {
 		switch {
 		case r.allowed <= 0:
@@ -154,22 +163,6 @@ func (q *queue) addDisk(c sandbar.Client, bytes int64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.partyOf(c).use.disk += bytes
-}
-
-// room returns how much space the state of a ticket's sandbox may take, in bytes; 0 for no quota.
-// Exhausted: none.
-func (t *ticket) room() (int64, error) {
-	t.q.mu.Lock()
-	defer t.q.mu.Unlock()
-	s := t.client
-	if s.quota.Disk <= 0 {
-		return 0, nil
-	}
-	left := s.quota.Disk - s.use.disk + max(t.claim.disk, 0)
-	if left <= 0 {
-		return 0, s.beyond("limits.disk", "disk", "more", showBytes(s.use.disk), showBytes(s.quota.Disk), "disk")
-	}
-	return left, nil
 }
 
 // keepDisk makes the space of a sandbox's state count in place of its limit. undo reverts that.

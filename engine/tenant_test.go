@@ -157,7 +157,7 @@ func found(ok bool) error {
 // untried are the methods without a caller: they concern the whole engine, or are called after
 // another method has found the sandbox.
 var untried = []string{"Engine.Admit", "Engine.Available", "Engine.BeginRequest", "Engine.Caps", "Engine.ClientStats", "Engine.Create", "Engine.DriverStats", "Engine.Drivers", "Engine.Languages", "Engine.Limits", "Engine.Owner", "Engine.Probe",
-	"Engine.Run", "Engine.Saves", "Engine.SetClients", "Engine.SetTenants", "Engine.Shutdown", "Engine.Stats", "Engine.StatsOf", "Engine.Suspend", "Engine.Templates",
+	"Engine.Run", "Engine.Saves", "Engine.SetClients", "Engine.SetTenants", "Engine.Shutdown", "Engine.Stats", "Engine.StatsOf", "Engine.Suspend", "Engine.Templates", "Engine.TenantUsage",
 	"Sandbox.Context", "Sandbox.Contexts", "Sandbox.Done", "Sandbox.End", "Sandbox.FS", "Sandbox.Hold", "Sandbox.ID", "Sandbox.Info", "Sandbox.Process", "Sandbox.Processes", "Sandbox.SetNote"}
 
 // Every method that finds or uses a sandbox refuses it to other tenants as one that does not exist,
