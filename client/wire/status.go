@@ -80,6 +80,25 @@ type ClientLoad struct {
 	Memory    int64  `json:"memory_bytes"` // the memory limits of all of these together
 }
 
+// Usage is the answer of GET /v1/usage: what a tenant has of its quotas. A zero quota is none.
+type Usage struct {
+	Tenant    string  `json:"tenant"`
+	Sandboxes int     `json:"sandboxes"` // live ones, one-shot and long-lived, and what waits for a slot
+	CPUs      float64 `json:"cpus"`      // the sum of their limits, like the next two
+	Memory    int64   `json:"memory_bytes"`
+	Disk      int64   `json:"disk_bytes"` // and the space of paused sandboxes
+	Deciding  int     `json:"deciding"`   // counted requests that other daemons are being asked about
+	Quota     Quota   `json:"quota"`
+}
+
+// Quota is what a tenant may have at most. A field that is not there has no limit.
+type Quota struct {
+	Sandboxes int     `json:"sandboxes,omitempty"`
+	CPUs      float64 `json:"cpus,omitempty"`
+	Memory    int64   `json:"memory_bytes,omitempty"`
+	Disk      int64   `json:"disk_bytes,omitempty"`
+}
+
 // Configuration is the answer of GET /v1/configuration.
 type Configuration struct {
 	Settings []Setting `json:"settings"`

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -191,7 +192,15 @@ func (a *app) serve(cfg *config.Config, untilEOF bool, load func() (*config.Conf
 	if tenants != nil {
 		defer tenants.Close()
 	}
+	others, err := newPeers(cfg, token, log)
+	if err != nil {
+		return errors.Join(err, d.Close())
+	}
+	defer others.Close()
 	e, err := a.newEngine(cfg, d, log, func(c *engine.Config) {
+		if len(cfg.Peers.Addresses) > 0 {
+			c.Elsewhere = usageElsewhere(others)
+		}
 		c.PausedDir, c.MaxPaused, c.MaxPausedBytes, c.PausedShare = pausedDir, int(cfg.Paused.Max), cfg.Paused.MaxBytes, int(cfg.Paused.ClientShare)
 		c.Observe, c.ObserveRefusal, c.Audit, c.Clients, c.Tenants = metrics.Observe, metrics.ObserveRefusal, auditor, clientLimits(cfg), tenantLimits(cfg)
 		c.Tracer, c.CheckLanguages = tracer, true
@@ -204,11 +213,6 @@ func (a *app) serve(cfg *config.Config, untilEOF bool, load func() (*config.Conf
 		return err
 	}
 	metrics.Watch(httpd.Sources{Load: e.Stats, Templates: e.Templates, Clients: e.ClientStats, Drivers: e.DriverStats})
-	others, err := newPeers(cfg, token, log)
-	if err != nil {
-		return errors.Join(err, e.Shutdown(context.Background()))
-	}
-	defer others.Close()
 	ws := fathom.New(e, fathomOptions(cfg, log))
 	ao := controlOptions(cfg, log)
 	ao.Others = others.List
@@ -457,6 +461,17 @@ func newPeers(cfg *config.Config, token config.Token, log *slog.Logger) (*peers.
 			Fix: "set the same SANDBAR_TOKEN or token_file for all"}
 	}
 	return peers.New(peers.Options{Addresses: cfg.Peers.Addresses, CA: cfg.Peers.CA, Token: token.Value, Fail: httpd.WriteError, Logger: log})
+}
+
+// usageElsewhere returns a function that asks the other daemons what a tenant has of its quotas.
+func usageElsewhere(others *peers.Peers) func(context.Context, string) (engine.TenantUsage, error) {
+	return func(ctx context.Context, tenant string) (engine.TenantUsage, error) {
+		bodies, err := others.Ask(ctx, "/v1/usage", url.Values{"tenant": {tenant}})
+		if err != nil {
+			return engine.TenantUsage{}, err
+		}
+		return control.SumUsage(bodies)
+	}
 }
 
 // sandboxOf returns a function that finds the sandbox that a request is for: first by the E2B

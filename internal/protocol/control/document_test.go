@@ -220,7 +220,7 @@ func TestDocumentHasTheWireTypes(t *testing.T) {
 	for name, v := range map[string]any{"Create": wire.Create{}, "Sandbox": wire.Sandbox{}, "Limits": wire.Limits{}, "List": wire.List{}, "Fork": wire.Fork{}, "Renew": wire.Renew{}, "Metrics": wire.Metrics{}, "Notification": wire.Notification{},
 		"Dir": wire.Dir{}, "Entry": wire.Entry{}, "FileEvent": wire.FileEvent{}, "Preview": wire.Preview{}, "Previews": wire.Previews{},
 		"CreateContext": wire.CreateContext{}, "Context": wire.Context{}, "Contexts": wire.Contexts{}, "Cell": wire.Cell{}, "Event": wire.Event{},
-		"Status": wire.Status{}, "DriverState": wire.DriverState{}, "Load": wire.Load{}, "ReadyPool": wire.ReadyPool{}, "Executions": wire.Executions{}, "ClientLoad": wire.ClientLoad{},
+		"Status": wire.Status{}, "DriverState": wire.DriverState{}, "Load": wire.Load{}, "ReadyPool": wire.ReadyPool{}, "Executions": wire.Executions{}, "ClientLoad": wire.ClientLoad{}, "Usage": wire.Usage{}, "Quota": wire.Quota{},
 		"Configuration": wire.Configuration{}, "Setting": wire.Setting{}, "Images": wire.Images{}, "Image": wire.Image{}, "Languages": wire.Languages{}, "Language": wire.Language{},
 		"Error": wire.Problem{}, "ErrorDetail": wire.ErrorDetail{}} {
 		got := slices.Sorted(maps.Keys(schemas[name].Properties))
@@ -390,7 +390,7 @@ func (p parameter) values(good map[string]string) (right, wrong string) {
 func TestQueriesAsTheDocumentSays(t *testing.T) {
 	r := newStates(t)
 	id := string(r.create(`{"name":"box"}`).ID)
-	good := map[string]string{"label": "a=b", "driver": "faulty", "name": "box", "sandbox": "box", "type": "sandbox", "path": ".", "state": "running"}
+	good := map[string]string{"label": "a=b", "driver": "faulty", "name": "box", "sandbox": "box", "type": "sandbox", "path": ".", "state": "running", "tenant": "other"}
 	good["after"] = "oldest"
 	next := "1." + id
 	tested := 0

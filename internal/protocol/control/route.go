@@ -37,6 +37,7 @@ const (
 	configuration             // /configuration
 	images                    // /images
 	languages                 // /languages
+	usage                     // /usage
 	kinds                     // the number of kinds
 )
 
@@ -90,7 +91,7 @@ func route(r *http.Request) (target, bool) {
 const version = "/v1"
 
 // top are the paths that are about no sandbox.
-var top = map[string]kind{"/events": happenings, "/status": status, "/doctor": doctorReport, "/configuration": configuration, "/images": images, "/languages": languages}
+var top = map[string]kind{"/events": happenings, "/status": status, "/doctor": doctorReport, "/configuration": configuration, "/images": images, "/languages": languages, "/usage": usage}
 
 // unversioned returns a request with the path below version, if it has that prefix.
 func unversioned(r *http.Request) *http.Request {
@@ -227,7 +228,7 @@ func (s *Server) Reads(r *http.Request) bool {
 
 // readable are the kinds of paths that a caller that may only read can GET.
 var readable = map[kind]bool{collection: true, single: true, directory: true, watch: true, contexts: true, document: true, metrics: true, happenings: true,
-	status: true, doctorReport: true, configuration: true, images: true, languages: true}
+	status: true, doctorReport: true, configuration: true, images: true, languages: true, usage: true}
 
 // executorReads are the paths of the executor protocol that read, with their methods.
 var executorReads = map[string]string{"/health": http.MethodGet, "/read_file": http.MethodPost, "/list_dir": http.MethodPost,

@@ -128,7 +128,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case happenings:
 		s.serveEvents(w, r)
 		return
-	case status, doctorReport, configuration, images, languages:
+	case status, doctorReport, configuration, images, languages, usage:
 		s.serveDaemon(w, r, t.kind)
 		return
 	}

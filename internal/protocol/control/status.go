@@ -42,6 +42,9 @@ func (s *Server) serveDaemon(w http.ResponseWriter, r *http.Request, k kind) {
 }
 
 func (s *Server) aboutDaemon(r *http.Request, k kind) (any, error) {
+	if k == usage {
+		return s.usage(r)
+	}
 	if _, err := query(r, nil); err != nil {
 		return nil, err
 	}

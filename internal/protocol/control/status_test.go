@@ -3,8 +3,10 @@ package control
 import (
 	"context"
 	"encoding/json"
+	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -77,7 +79,7 @@ func TestDaemonPaths(t *testing.T) {
 			}
 		}
 	}
-	for _, path := range []string{"/v1/doctor", "/v1/configuration", "/v1/status", "/v1/images", "/v1/languages"} {
+	for _, path := range []string{"/v1/doctor", "/v1/configuration", "/v1/status", "/v1/images", "/v1/languages", "/v1/usage"} {
 		if status, _ := r.ask(secret, "GET", path, ""); status != 401 {
 			t.Errorf("%s with the secret of %s: %d", path, id, status)
 		}
@@ -126,5 +128,40 @@ func TestNoDaemon(t *testing.T) {
 	}
 	if status, text := r.ask(token, "GET", "/v1/status", ""); status != 200 {
 		t.Errorf("%d %s", status, text)
+	}
+}
+
+// A tenant reads its own usage and quotas, the operator those of any tenant, over all daemons.
+func TestUsage(t *testing.T) {
+	var asked atomic.Value
+	o := Options{Others: func(r *http.Request) ([]http.Header, [][]byte, error) {
+		asked.Store(r.URL.RawQuery)
+		return nil, [][]byte{[]byte(`{"tenant":"other","sandboxes":2,"cpus":0.25,"memory_bytes":1024,"disk_bytes":7,"deciding":1,"quota":{}}`)}, nil
+	}}
+	r := newRig(t, o, nil)
+	if err := r.engine.SetTenants(map[string]engine.TenantLimits{"other": {MaxSandboxes: 5, CPUs: 1.5}}); err != nil {
+		t.Fatal(err)
+	}
+	if status, text := r.ask(strangerToken, "POST", "/sandboxes", `{"limits":{"cpus":0.5,"memory":67108864,"disk":1048576}}`); status != 201 {
+		t.Fatal(status, text)
+	}
+	want := wire.Usage{Tenant: "other", Sandboxes: 3, CPUs: 0.75, Memory: 64<<20 + 1024, Disk: 1<<20 + 7, Deciding: 1, Quota: wire.Quota{Sandboxes: 5, CPUs: 1.5}}
+	for _, x := range []struct{ token, query string }{{strangerToken, ""}, {strangerToken, "tenant=other"}, {token, "tenant=other"}} {
+		var got wire.Usage
+		status, text := r.ask(x.token, "GET", "/v1/usage?"+x.query, "")
+		if err := json.Unmarshal([]byte(text), &got); err != nil || status != 200 || got != want || asked.Load() != x.query {
+			t.Errorf("%+v: %d %s", x, status, text)
+		}
+	}
+	for _, x := range []struct {
+		token, query string
+		code         sandbar.Code
+	}{
+		{token, "", sandbar.Invalid}, {token, "tenant=default", sandbar.Invalid}, {token, "x=1", sandbar.Invalid},
+		{strangerToken, "tenant=another", sandbar.Denied}, {strangerToken, "tenant=default", sandbar.Denied}, {readerToken, "", sandbar.Denied}, {readerToken, "tenant=other", sandbar.Denied},
+	} {
+		if _, text := r.ask(x.token, "GET", "/v1/usage?"+x.query, ""); errorOf(t, text).Code != x.code {
+			t.Errorf("%+v: %s", x, text)
+		}
 	}
 }

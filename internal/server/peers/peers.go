@@ -9,6 +9,7 @@ package peers
 
 import (
 	"context"
+	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -30,7 +31,9 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// Header marks a request that another daemon has forwarded, which is not forwarded again.
+// Header marks a request that another daemon has forwarded, which is not forwarded again. Its value
+// is random and names that daemon, so that a daemon whose own address is among those of the others
+// recognizes itself.
 const Header = "Sandbar-Forwarded"
 
 const (
@@ -72,6 +75,7 @@ type Peers struct {
 	named     *url.URL // whose host has the addresses; or nil
 	transport *http.Transport
 	asking    chan struct{}
+	self      string // the value of Header
 
 	mu     sync.Mutex
 	token  string
@@ -90,7 +94,7 @@ func New(o Options) (*Peers, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	p := &Peers{o: o, token: o.Token, asking: make(chan struct{}, maxAsking), owners: map[string]answer{}, failed: map[string]bool{},
+	p := &Peers{o: o, self: rand.Text(), token: o.Token, asking: make(chan struct{}, maxAsking), owners: map[string]answer{}, failed: map[string]bool{},
 		transport: &http.Transport{MaxIdleConnsPerHost: 32, IdleConnTimeout: time.Minute, DisableCompression: true,
 			TLSHandshakeTimeout: askBound, DialContext: (&net.Dialer{Timeout: askBound}).DialContext}}
 	for _, address := range o.Addresses {
@@ -159,7 +163,9 @@ func (p *Peers) Handler(sandbox func(*http.Request) (key string, here bool)) fun
 		return nil
 	}
 	return func(r *http.Request) http.Handler {
-		if r.Header.Get(Header) != "" {
+		if from := r.Header.Get(Header); from == p.self {
+			return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusMisdirectedRequest) })
+		} else if from != "" {
 			return nil
 		}
 		key, here := sandbox(r)
@@ -187,10 +193,10 @@ func (p *Peers) proxy(owner *url.URL, key string) http.Handler {
 			x.Out.Host = x.In.Host // names of previews
 			x.Out.Header["X-Forwarded-For"] = x.In.Header["X-Forwarded-For"]
 			x.SetXForwarded()
-			if p := x.In.Header["X-Forwarded-Proto"]; p != nil { // of a proxy in front: how the browser came
-				x.Out.Header["X-Forwarded-Proto"] = p
+			if proto := x.In.Header["X-Forwarded-Proto"]; proto != nil { // of a proxy in front: how the browser came
+				x.Out.Header["X-Forwarded-Proto"] = proto
 			}
-			x.Out.Header.Set(Header, "1")
+			x.Out.Header.Set(Header, p.self)
 		},
 		Transport:     p.transport,
 		FlushInterval: -1,
@@ -295,7 +301,7 @@ func (p *Peers) has(ctx context.Context, u *url.URL, key string) (bool, error) {
 	p.mu.Lock()
 	r.Header.Set("Authorization", "Bearer "+p.token)
 	p.mu.Unlock()
-	r.Header.Set(Header, "1")
+	r.Header.Set(Header, p.self)
 	got, err := p.transport.RoundTrip(r)
 	if err != nil {
 		return false, err
@@ -305,14 +311,14 @@ func (p *Peers) has(ctx context.Context, u *url.URL, key string) (bool, error) {
 	switch got.StatusCode {
 	case http.StatusOK:
 		return true, nil
-	case http.StatusNotFound:
+	case http.StatusNotFound, http.StatusMisdirectedRequest:
 		return false, nil
 	}
 	return false, errors.New("the daemon answers " + got.Status)
 }
 
 // List sends a GET request to all other daemons, with its credentials, and returns their answers:
-// none for a request that another daemon has sent.
+// none for a request that another daemon has sent, and none of this daemon.
 // The answer of a daemon to which nothing can connect is left out: the daemon has ended, and its
 // sandboxes with it. Unavailable: another daemon does not answer.
 func (p *Peers) List(r *http.Request) (headers []http.Header, bodies [][]byte, err error) {
@@ -340,6 +346,7 @@ func (p *Peers) List(r *http.Request) (headers []http.Header, bodies [][]byte, e
 		a := <-each
 		p.note(a.u, a.err)
 		switch {
+		case a.err == nil && a.got.StatusCode == http.StatusMisdirectedRequest: // this daemon
 		case a.err == nil:
 			headers, bodies = append(headers, a.got.Header), append(bodies, a.body)
 		case !hasEnded(a.err):
@@ -347,6 +354,21 @@ func (p *Peers) List(r *http.Request) (headers []http.Header, bodies [][]byte, e
 		}
 	}
 	return headers, bodies, err
+}
+
+// Ask sends a GET request for this daemon itself to all others, with the daemons' token. It returns
+// the answers and errors of List.
+func (p *Peers) Ask(ctx context.Context, path string, query url.Values) ([][]byte, error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://daemon"+path+"?"+query.Encode(), nil)
+	if err != nil {
+		return nil, err
+	}
+	r.Host = "" // that of each daemon
+	p.mu.Lock()
+	r.Header.Set("Authorization", "Bearer "+p.token)
+	p.mu.Unlock()
+	_, bodies, err := p.List(r)
+	return bodies, err
 }
 
 // fetch sends a request to a daemon.
@@ -363,7 +385,7 @@ func (p *Peers) fetch(ctx context.Context, u *url.URL, r *http.Request) (*http.R
 	if r.TLS != nil { // as the proxy tells it: a session has another name over TLS
 		out.Header.Set("X-Forwarded-Proto", "https")
 	}
-	out.Header.Set(Header, "1")
+	out.Header.Set(Header, p.self)
 	got, err := p.transport.RoundTrip(out)
 	if err != nil {
 		return nil, nil, err
@@ -372,7 +394,7 @@ func (p *Peers) fetch(ctx context.Context, u *url.URL, r *http.Request) (*http.R
 	body, err := io.ReadAll(io.LimitReader(got.Body, maxList+1))
 	switch {
 	case err != nil:
-	case got.StatusCode != http.StatusOK:
+	case got.StatusCode != http.StatusOK && got.StatusCode != http.StatusMisdirectedRequest:
 		err = errors.New("it answers " + got.Status)
 	case len(body) > maxList:
 		err = errors.New("its list is too large")

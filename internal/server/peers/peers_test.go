@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -199,5 +200,29 @@ func TestOptions(t *testing.T) {
 	p := newTest(t, "dns+http://localhost:1")
 	if got := p.others(t.Context()); len(got) != 0 {
 		t.Errorf("others: %v", got)
+	}
+}
+
+// A daemon whose own address is among those of the others asks itself, and leaves itself out.
+func TestOwnAddress(t *testing.T) {
+	other := newBox(t, "one")
+	var p *Peers
+	var own atomic.Int32
+	self := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		own.Add(1)
+		if h := p.Handler(func(*http.Request) (string, bool) { return "", false })(r); h != nil {
+			h.ServeHTTP(w, r)
+			return
+		}
+		io.WriteString(w, "this daemon")
+	}))
+	defer self.Close()
+	p = newTest(t, self.URL, other.URL)
+	bodies, err := p.Ask(t.Context(), "/v1/sandboxes", url.Values{"limit": {"1"}})
+	if err != nil || len(bodies) != 1 || string(bodies[0]) != "one" {
+		t.Errorf("%q, %v", bodies, err)
+	}
+	if served, _ := ask(p, "GET", "nobody"); served || own.Load() != 2 {
+		t.Errorf("an unknown sandbox: %v, after %d questions", served, own.Load())
 	}
 }

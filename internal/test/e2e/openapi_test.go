@@ -22,7 +22,7 @@ import (
 )
 
 // replayed are all operations of the control API in an order in which each can succeed.
-var replayed = []string{"getStatus", "examineHost", "getConfiguration", "listImages", "listLanguages", "createSandbox", "followEvents", "listSandboxes", "getSandbox", "measureSandbox", "renewSandbox", "executorHealth", "runCommand", "streamCommand", "startProcess", "listProcesses",
+var replayed = []string{"getStatus", "getUsage", "examineHost", "getConfiguration", "listImages", "listLanguages", "createSandbox", "followEvents", "listSandboxes", "getSandbox", "measureSandbox", "renewSandbox", "executorHealth", "runCommand", "streamCommand", "startProcess", "listProcesses",
 	"followProcess", "killProcess", "uploadFile", "statFile", "downloadFile", "writeFile", "readFile", "listNames", "deleteFile", "makeDirectory",
 	"listDirectory", "watchFiles", "deleteDirectory", "bindPort", "unbindPort", "createPreview", "listPreviews", "deletePreview", "createContext",
 	"listContexts", "runCell", "interruptContext", "restartContext", "deleteContext", "execCommand", "connectPort", "forkSandbox", "pauseSandbox",
@@ -176,6 +176,9 @@ func (r *replay) playOne(o apiOperation, name string, value any) {
 	}
 	if query.Has("id") {
 		query.Set("id", r.values["process"])
+	}
+	if r.bearer != "" {
+		query.Del("tenant") // a parameter for the operator
 	}
 	var body []byte
 	switch v := value.(type) {

@@ -10,6 +10,9 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -19,14 +22,24 @@ import (
 // peers starts daemons that know each other, and waits until all answer.
 func peers(t *testing.T, n int, env ...string) []*daemon {
 	t.Helper()
+	dirs := make([]string, n)
+	for i := range dirs {
+		dirs[i] = t.TempDir()
+	}
+	return peersIn(t, dirs, env...)
+}
+
+// peersIn is peers with a daemon in each of the directories.
+func peersIn(t *testing.T, dirs []string, env ...string) []*daemon {
+	t.Helper()
 	var addresses, urls []string
-	for range n {
+	for range dirs {
 		addresses = append(addresses, freeAddress(t))
 		urls = append(urls, "http://"+addresses[len(addresses)-1])
 	}
 	var all []*daemon
-	for _, a := range addresses {
-		all = append(all, startDaemonAt(t, a, nil, t.TempDir(), append(env, "SANDBAR_DRIVER=native", "SANDBAR_TEMPLATES=off", "SANDBAR_PEERS_ADDRESSES="+strings.Join(urls, ","))...))
+	for i, a := range addresses {
+		all = append(all, startDaemonAt(t, a, nil, dirs[i], append(env, "SANDBAR_DRIVER=native", "SANDBAR_TEMPLATES=off", "SANDBAR_PEERS_ADDRESSES="+strings.Join(urls, ","))...))
 	}
 	for _, d := range all {
 		d.await(t)
@@ -187,4 +200,88 @@ func testPeersOfE2B(t *testing.T, a, b, c *daemon) {
 	if code, text := c.status(t, "DELETE", "/sandboxes/"+made.SandboxID, key...); code != http.StatusNoContent {
 		t.Errorf("%d %s", code, text)
 	}
+}
+
+// Of simultaneous requests to several daemons never more are admitted than the quotas of a tenant
+// allow together, and all of them can be used. If a daemon does not answer, a request fails; if one
+// has ended, the others have the whole quota.
+func TestQuotasOverPeers(t *testing.T) {
+	testenv.Need(t, testenv.UserNS)
+	const most = 4
+	dirs := []string{t.TempDir(), t.TempDir(), t.TempDir()}
+	owner := newToken(t, dirs[0], "--tenant", "a", "--role", "user", "a-user")
+	tokens, err := os.ReadFile(filepath.Join(dirs[0], "state", "tokens.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range dirs[1:] {
+		if err := os.MkdirAll(filepath.Join(dir, "state"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, "state", "tokens.json"), tokens, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	all := peersIn(t, dirs, "SANDBAR_TENANTS=[{name: a, max_sandboxes: 4}]")
+	create := func(d *daemon) (int, string) {
+		status, _, text := d.as(t, owner, "POST", "/v1/sandboxes", "{}")
+		return status, text
+	}
+	usage := func(d *daemon, token, query string) (n int) {
+		var u struct{ Sandboxes, Deciding int }
+		_, _, text := d.as(t, token, "GET", "/v1/usage"+query, "")
+		if err := json.Unmarshal([]byte(text), &u); err != nil || u.Deciding != 0 {
+			t.Errorf("the usage is %s, %v", text, err)
+		}
+		return u.Sandboxes
+	}
+	var made atomic.Int32
+	var work sync.WaitGroup
+	for i := range 18 {
+		work.Go(func() {
+			switch status, text := create(all[i%3]); status {
+			case http.StatusCreated:
+				made.Add(1)
+			case http.StatusTooManyRequests:
+			default:
+				t.Error(status, text)
+			}
+		})
+	}
+	work.Wait()
+	if made.Load() > most {
+		t.Errorf("%d sandboxes", made.Load())
+	}
+	for n := int(made.Load()); n < most; n++ {
+		if status, text := create(all[n%3]); status != http.StatusCreated {
+			t.Error(status, text)
+		}
+	}
+	for _, d := range all {
+		if status, text := create(d); status != http.StatusTooManyRequests || !strings.Contains(text, "in use 4, allowed 4") {
+			t.Errorf("beyond the quota: %d %s", status, text)
+		}
+		if a, b := usage(d, owner, ""), usage(d, token, "?tenant=a"); a != most || b != most {
+			t.Errorf("the usage is %d and %d", a, b)
+		}
+	}
+	// One of them stands still: what it has is not known.
+	if err := all[2].cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	if status, text := create(all[0]); status != http.StatusServiceUnavailable || !strings.Contains(text, "does not answer") {
+		t.Errorf("without an answer of one daemon: %d %s", status, text)
+	}
+	all[2].kill()
+	waitUntil(t, "the others have the whole quota", func() []string {
+		if status, text := create(all[0]); status != http.StatusCreated {
+			if usage(all[1], owner, "") == most {
+				return nil
+			}
+			return []string{text}
+		}
+		return []string{"it is not used up"}
+	})
+	all[0].endClean(t)
+	all[1].endClean(t)
 }

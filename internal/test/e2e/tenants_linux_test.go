@@ -54,7 +54,7 @@ func tokensOf(t *testing.T, dir, tenant string) map[string]string {
 
 // readingOperations are the operations of the control API that a read-only token may use. All
 // others change something, or give access to more.
-var readingOperations = []string{"getStatus", "listImages", "listLanguages", "followEvents", "listSandboxes", "getSandbox", "measureSandbox", "executorHealth", "listProcesses", "followProcess", "statFile", "downloadFile",
+var readingOperations = []string{"getStatus", "getUsage", "listImages", "listLanguages", "followEvents", "listSandboxes", "getSandbox", "measureSandbox", "executorHealth", "listProcesses", "followProcess", "statFile", "downloadFile",
 	"readFile", "listNames", "listDirectory", "watchFiles", "listContexts"}
 
 // operatorOperations are those that only the operator may use.
