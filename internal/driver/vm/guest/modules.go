@@ -25,9 +25,8 @@ var wanted = [...]struct {
 	{"virtio_blk", true},     // the root's lower layer
 	{"erofs", true},
 	{"overlay", true},
-	{"vmgenid", false},        // reseeds the kernel's random numbers in each clone
-	{"virtio_balloon", false}, // returns free memory to the host
-	{"tun", false},            // outbound network
+	{"vmgenid", false}, // reseeds the kernel's random numbers in each clone
+	{"tun", false},     // outbound network
 }
 
 // maxModule bounds an uncompressed module, in bytes.
