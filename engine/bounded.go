@@ -127,6 +127,12 @@ func (t *workCounter) add(d int) {
 	}
 }
 
+func (t *workCounter) count() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.n
+}
+
 // zero returns a channel that is closed once the count has been zero.
 func (t *workCounter) zero() <-chan struct{} {
 	t.mu.Lock()

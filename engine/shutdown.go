@@ -10,12 +10,18 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// lastWait is how long Shutdown waits for blocked drivers and sinks after it has killed everything.
-const lastWait = 15 * time.Second
+const (
+	// lastWait is how long Shutdown waits for blocked drivers and sinks after it has killed
+	// everything. As long as some of the work ends, it waits again, at most lastWaits times.
+	lastWait  = 15 * time.Second
+	lastWaits = 4
+	// namedLeft is how many of the sandboxes that are left the error of Shutdown names.
+	namedLeft = 10
+)
 
 // Shutdown refuses new work, cancels waiting executions, lets running executions end until ctx
 // ends, then cancels them, stops all sandboxes and closes the drivers. After it returns nothing is
-// left, or its error names the sandboxes that could not be removed. It is idempotent and may be
+// left, or its error names sandboxes that could not be removed. It is idempotent and may be
 // called concurrently: all calls return the same error at the same time, and the first ctx to end
 // cancels the running executions of all calls.
 func (e *Engine) Shutdown(ctx context.Context) error {
@@ -74,7 +80,7 @@ func (e *Engine) shutdown() {
 	left := len(e.leftover)
 	if left > 0 {
 		err = &sandbar.Error{Code: sandbar.Internal, Err: err,
-			Message: fmt.Sprintf("%d sandboxes could not be removed: %v", left, e.leftover),
+			Message: fmt.Sprintf("%d sandboxes could not be removed, such as %v", left, e.leftover[:min(left, namedLeft)]),
 			Fix:     "run `sandbar gc`"}
 	}
 	e.shutdownErr = err
@@ -100,10 +106,17 @@ func (e *Engine) endAll() {
 // awaitIdle waits until no work is left, and at last gives up.
 func (e *Engine) awaitIdle() {
 	nothing := e.work.zero()
-	select {
-	case <-nothing:
-		return
-	case <-time.After(max(e.cfg.Grace, 0) + lastWait):
+	left := e.work.count()
+	for range lastWaits {
+		select {
+		case <-nothing:
+			return
+		case <-time.After(max(e.cfg.Grace, 0) + lastWait):
+		}
+		before := left
+		if left = e.work.count(); left >= before {
+			break
+		}
 	}
 	close(e.giveUp)
 	select {

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -262,6 +263,44 @@ func TestShutdownWithABlockedSink(t *testing.T) {
 		close(sink.hold)
 		(<-a).want(t, sandbar.Cancelled)
 	})
+}
+
+// Shutdown waits for removals that take long together, as long as some of them end, and its error
+// names some of those that do not.
+func TestShutdownRemovesMany(t *testing.T) {
+	for name, each := range map[string]time.Duration{"in time": time.Second, "never": time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const many = 40
+				d := faulty.New()
+				turn := make(chan struct{}, 1)
+				var calls atomic.Int64
+				d.OnDestroy = func(context.Context) error {
+					if calls.Add(1) > many {
+						return nil // a further attempt finds the sandbox removed
+					}
+					turn <- struct{}{}
+					defer func() { <-turn }()
+					time.Sleep(each)
+					return nil
+				}
+				e := newEngine(t, d, small(many, 0))
+				for range many {
+					if _, err := e.Create(t.Context(), sandbar.Spec{}); err != nil {
+						t.Fatal(err)
+					}
+				}
+				err := e.Shutdown(t.Context())
+				switch {
+				case each == time.Second && err != nil:
+					t.Error(err)
+				case each != time.Second && (err == nil || !strings.HasPrefix(err.Error(), "40 sandboxes could not be removed, such as [sb_") || strings.Count(err.Error(), "sb_") != 10):
+					t.Error(err)
+				}
+				time.Sleep(2 * many * each) // the driver's calls return
+			})
+		})
+	}
 }
 
 // Shutdown during real work of every kind leaves no goroutine, which TestMain checks, and no
