@@ -22,6 +22,8 @@ type Caps struct {
 	OOMCounted bool
 	// PeakCounted says that Stats.MemoryPeak is the kernel's high-water mark.
 	PeakCounted bool
+	// PeakResets says that Counters.ResetPeak works: version 1, or Linux 6.12.
+	PeakResets bool
 	// CPUCounted says that Stats.CPUTime covers every process that was in the group.
 	CPUCounted bool
 	// AtomicKill says that the kernel can kill a group as a whole (cgroup.kill: version 2, Linux
@@ -72,6 +74,8 @@ func (m *Manager) memoryCaps(h *hierarchy, c *Caps) {
 	}
 	c.SwapAccounted = m.sys.Readable(h.parent + "/" + swap)
 	c.PeakCounted = m.sys.Readable(h.parent + "/" + peak)
+	// In version 2 a write concerns the descriptor that it is made with.
+	c.PeakResets = c.PeakCounted && (h.version == 1 || m.sys.WriteFile(h.parent+"/"+peak, "0") == nil)
 	events, err := m.sys.ReadFile(h.parent + "/" + oom)
 	_, counted := field(events, "oom_kill")
 	c.OOMCounted = err == nil && counted

@@ -11,51 +11,78 @@ import (
 	"github.com/sandbar-dev/sandbar"
 )
 
-// Counters are the open counters of a version 1 group that is used again and again. Reading one
-// costs one system call. Its methods may be called concurrently.
+// Counters are the open counters of a group that is used again and again. Reading one costs one
+// system call. Its methods may be called concurrently.
 type Counters struct {
 	name string
 
 	mu sync.Mutex
 	// descriptors; -1: none, or closed
 	usage, peak, swapPeak, oom, cpu, pids int
+	cpuTime                               func([]byte) (time.Duration, bool) // reads cpu
 }
 
-// OpenCounters opens the counters of a group. Unsupported: the group is not of version 1 in all
-// hierarchies, and its peak cannot be reset. The caller must close them.
+// OpenCounters opens the counters of a group. Unsupported: it lacks one, or Caps.PeakResets is
+// false. The caller must close them.
 func (g *Group) OpenCounters() (*Counters, error) {
 	c := &Counters{name: g.name, usage: -1, peak: -1, swapPeak: -1, oom: -1, cpu: -1, pids: -1}
-	for _, f := range []struct {
-		to                 *int
-		controller, name   string
-		write, mayBeAbsent bool
-	}{
-		{&c.usage, memory, "memory.usage_in_bytes", false, false},
-		{&c.peak, memory, "memory.max_usage_in_bytes", true, false},
-		{&c.swapPeak, memory, "memory.memsw.max_usage_in_bytes", true, true},
-		{&c.oom, memory, "memory.oom_control", false, false},
-		{&c.cpu, cpuacct, "cpuacct.usage", false, false},
-		{&c.pids, pids, "pids.current", false, false},
-	} {
-		h := g.m.hierarchyOf(f.controller)
-		if h == nil || h.version != 1 {
+	mem, cpu := g.m.hierarchyOf(memory), g.m.hierarchyOf(cpuacct)
+	if cpu == nil {
+		cpu = g.m.version2()
+	}
+	files := []counterFile{{&c.pids, g.m.hierarchyOf(pids), "pids.current", false, false}}
+	if mem != nil && mem.version == 2 {
+		files = append(files, counterFile{&c.usage, mem, "memory.current", false, false}, counterFile{&c.peak, mem, "memory.peak", true, false},
+			counterFile{&c.oom, mem, "memory.events", false, false})
+	} else {
+		files = append(files, counterFile{&c.usage, mem, "memory.usage_in_bytes", false, false}, counterFile{&c.peak, mem, "memory.max_usage_in_bytes", true, false},
+			counterFile{&c.swapPeak, mem, "memory.memsw.max_usage_in_bytes", true, true}, counterFile{&c.oom, mem, "memory.oom_control", false, false})
+	}
+	if cpu != nil && cpu.version == 2 {
+		files = append(files, counterFile{&c.cpu, cpu, "cpu.stat", false, false})
+		c.cpuTime = func(b []byte) (time.Duration, bool) {
+			n, ok := field(b, "usage_usec")
+			return time.Duration(n) * time.Microsecond, ok
+		}
+	} else {
+		files = append(files, counterFile{&c.cpu, cpu, "cpuacct.usage", false, false})
+		c.cpuTime = func(b []byte) (time.Duration, bool) {
+			n, err := strconv.ParseInt(string(bytes.TrimSpace(b)), 10, 64)
+			return time.Duration(n), err == nil
+		}
+	}
+	for _, f := range files {
+		if err := f.open(g); err != nil {
 			c.Close()
-			return nil, sandbar.Errorf(sandbar.Unsupported, "the control group %s has no version 1 controller %s", g.name, f.controller)
-		}
-		access := unix.O_RDONLY
-		if f.write {
-			access = unix.O_RDWR
-		}
-		fd, err := retry(func() (int, error) { return unix.Open(g.dir(h)+"/"+f.name, access|unix.O_CLOEXEC, 0) })
-		if err != nil && !(f.mayBeAbsent && err == unix.ENOENT) {
-			c.Close()
-			return nil, kernelError("open "+f.name+" of "+g.name, err)
-		}
-		if err == nil {
-			*f.to = fd
+			return nil, err
 		}
 	}
 	return c, nil
+}
+
+// counterFile is a file of a group's counters.
+type counterFile struct {
+	to                 *int // the descriptor
+	at                 *hierarchy
+	name               string
+	write, mayBeAbsent bool
+}
+
+func (f *counterFile) open(g *Group) error {
+	if f.at == nil {
+		return sandbar.Errorf(sandbar.Unsupported, "the control group %s has no file %s", g.name, f.name)
+	}
+	access := unix.O_RDONLY
+	if f.write {
+		access = unix.O_RDWR
+	}
+	fd, err := retry(func() (int, error) { return unix.Open(g.dir(f.at)+"/"+f.name, access|unix.O_CLOEXEC, 0) })
+	if err == nil {
+		*f.to = fd
+	} else if !f.mayBeAbsent || err != unix.ENOENT {
+		return kernelError("open "+f.name+" of "+g.name, err)
+	}
+	return nil
 }
 
 // Close closes the counters. It is idempotent.
@@ -79,8 +106,11 @@ func (c *Counters) Totals() (s Stats, err error) {
 		peak = c.peak
 	}
 	s.MemoryPeak = c.number(peak, &err)
-	s.CPUTime = time.Duration(c.number(c.cpu, &err))
-	var buf [256]byte
+	var buf [1024]byte
+	var ok bool
+	if s.CPUTime, ok = c.cpuTime(c.read(c.cpu, buf[:], &err)); !ok && err == nil {
+		err = sandbar.Errorf(sandbar.Internal, "the processor time of %s cannot be read", c.name)
+	}
 	s.OOMKills, _ = field(c.read(c.oom, buf[:], &err), "oom_kill")
 	return s, err
 }
@@ -94,7 +124,7 @@ func (c *Counters) Current() (s Stats, err error) {
 	return s, err
 }
 
-// ResetPeak resets the peak of memory.
+// ResetPeak resets the peak of memory: in version 2 that of these counters alone.
 func (c *Counters) ResetPeak() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

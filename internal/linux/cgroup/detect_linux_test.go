@@ -364,13 +364,14 @@ func TestDetectBesideClose(t *testing.T) {
 func TestCaps(t *testing.T) {
 	const v1, v2 = sandbar.EnforcedCgroup1, sandbar.EnforcedCgroup2
 	full := Caps{Memory: v2, CPUs: v2, CPUShares: v2, PIDs: v2, SwapAccounted: true, MemoryExact: true,
-		OOMCounted: true, PeakCounted: true, CPUCounted: true, AtomicKill: true}
+		OOMCounted: true, PeakCounted: true, PeakResets: true, CPUCounted: true, AtomicKill: true}
 	swapNote := "the kernel does not account swap, so a sandbox's swapped-out memory does not count towards its memory limit" +
 		" (boot with swapaccount=1 on the kernel's command line, or switch swap off: swapoff -a)"
 	for _, tt := range []struct {
 		name    string
 		version int
 		lacks   string // a file that the parent lacks
+		broken  string // a file of the parent that cannot be written
 		swap    bool
 		change  func(c *Caps)
 	}{
@@ -381,7 +382,8 @@ func TestCaps(t *testing.T) {
 			c.SwapAccounted, c.MemoryExact, c.Notes = false, false, []string{swapNote}
 		}},
 		{name: "v2 before 5.14", version: 2, lacks: "cgroup.kill", change: func(c *Caps) { c.AtomicKill = false }},
-		{name: "v2 before 5.19", version: 2, lacks: "memory.peak", change: func(c *Caps) { c.PeakCounted = false }},
+		{name: "v2 before 5.19", version: 2, lacks: "memory.peak", change: func(c *Caps) { c.PeakCounted, c.PeakResets = false, false }},
+		{name: "v2 before 6.12", version: 2, broken: "memory.peak", change: func(c *Caps) { c.PeakResets = false }},
 		{name: "v1", version: 1, change: func(c *Caps) {
 			c.Memory, c.CPUs, c.CPUShares, c.PIDs, c.AtomicKill = v1, v1, v1, v1, false
 		}},
@@ -399,6 +401,9 @@ func TestCaps(t *testing.T) {
 				top = k.mount2("/c", "/", "/", "memory", "cpu", "pids")
 			}
 			top.add(true, parentName).lacks = []string{tt.lacks}
+			if tt.broken != "" {
+				k.broken["/c/"+parentName+"/"+tt.broken] = unix.EINVAL
+			}
 			if tt.swap {
 				k.files["/proc/swaps"] += "/swapfile file 1 0 -2\n"
 			}
