@@ -1,18 +1,17 @@
 #!/bin/sh
 # Fetches a Linux kernel for the tests that boot a guest in QEMU, into DIR/vmlinuz and
-# DIR/modules (default DIR: .cache/qemu in the project's root). The kernel comes from a
-# Debian package of this machine's apt sources; it is unpacked, not installed. A second
-# run does nothing.
-#
-#   scripts/qemu-kernel.sh [DIR]
-#
-# SANDBAR_QEMU_PACKAGE is another kernel package. Its kernel must support 9p over
+# DIR/modules (default DIR: .cache/qemu in the project's root). The kernel comes from the
+# first PACKAGE (default linux-image-amd64) that this machine's apt sources have; it is
+# unpacked, not installed. A second run does nothing. The kernel must support 9p over
 # virtio; Debian's "cloud" kernels do not.
+#
+#   scripts/qemu-kernel.sh [DIR [PACKAGE...]]
 set -eu
 
 root=$(cd "$(dirname "$0")/.." && pwd)
 dir=${1:-$root/.cache/qemu}
-meta=${SANDBAR_QEMU_PACKAGE:-linux-image-amd64}
+[ $# -eq 0 ] || shift
+packages=${*:-linux-image-amd64}
 
 # In loading order: the guest's init has no depmod and loads them as listed.
 modules="virtio_ring virtio virtio_pci_modern_dev virtio_pci_legacy_dev virtio_pci virtio_console netfs fscache 9pnet 9pnet_virtio 9p overlay"
@@ -20,7 +19,7 @@ modules="virtio_ring virtio virtio_pci_modern_dev virtio_pci_legacy_dev virtio_p
 say() { echo "qemu-kernel: $*" >&2; }
 
 # Existing files are valid if they came from the same package and have the same modules.
-wanted="$meta: $modules"
+wanted="$packages: $modules"
 if [ -s "$dir/vmlinuz" ] && [ "$(cat "$dir/stamp" 2>/dev/null)" = "$wanted" ]; then
 	exit 0
 fi
@@ -43,18 +42,20 @@ trap 'exit 1' HUP INT TERM
 
 # The package is usually a metapackage that depends on the newest kernel.
 kernel() {
-	case $meta in
-	linux-image-[0-9]*) echo "$meta" ;;
-	*) apt-cache depends "$meta" 2>/dev/null | sed -n 's/^ *Depends: \(linux-image-[0-9].*\)$/\1/p' | head -n 1 ;;
-	esac
+	for p in $packages; do
+		depends=$(apt-cache depends "$p" 2>/dev/null) || continue
+		found=$(echo "$depends" | sed -n 's/^ *Depends: \(linux-image-[0-9].*\)$/\1/p' | head -n 1)
+		echo "${found:-$p}"
+		return
+	done
 }
 package=$(kernel)
 if [ -z "$package" ]; then
-	say "apt does not know $meta yet; updating its lists"
+	say "apt does not know $packages yet; updating its lists"
 	apt-get update -qq
 	package=$(kernel)
 fi
-[ -n "$package" ] || { say "no kernel package found behind $meta"; exit 1; }
+[ -n "$package" ] || { say "apt has no kernel package: $packages"; exit 1; }
 
 say "fetching $package"
 (cd "$tmp" && apt-get download -qq "$package" 2>"$tmp/log") || { cat "$tmp/log" >&2; exit 1; }
@@ -71,9 +72,7 @@ for name in $modules; do
 	esac
 	echo "$name" >>"$tmp/modules/order"
 done
-for name in 9p virtio_pci; do
-	[ -s "$tmp/modules/$name.ko" ] || { say "$package has no module $name"; exit 1; }
-done
+[ -s "$tmp/modules/9p.ko" ] || { say "$package has no module 9p"; exit 1; }
 
 rm -rf "$dir/modules" "$dir/vmlinuz" "$dir/stamp"
 mv "$tmp/modules" "$dir/modules"

@@ -313,15 +313,18 @@ py_wheels() {
 
 # ---- the guest kernel
 
+# guest_kernel NAME DIR [PACKAGE...]
 guest_kernel() {
 	[ -x scripts/qemu-kernel.sh ] || return
-	if sh scripts/qemu-kernel.sh "$cache/qemu" >"$tmp/log" 2>&1 9>&-; then return; fi
+	name=$1
+	shift
+	if sh scripts/qemu-kernel.sh "$@" >"$tmp/log" 2>&1 9>&-; then return; fi
 	# The lists of packages may be older than what the servers keep.
 	if ! why_no_apt >/dev/null; then
 		apt_update
-		if sh scripts/qemu-kernel.sh "$cache/qemu" >"$tmp/log" 2>&1 9>&-; then return; fi
+		if sh scripts/qemu-kernel.sh "$@" >"$tmp/log" 2>&1 9>&-; then return; fi
 	fi
-	lack QEMU "the guest kernel could not be fetched: $(tail -n 1 "$tmp/log")"
+	lack "$name" "the guest kernel could not be fetched: $(tail -n 1 "$tmp/log")"
 }
 
 # ---- the guest kernel of the driver vm
@@ -568,9 +571,12 @@ test)
 		done
 	fi
 	if there qemu-system-x86_64; then
-		guest_kernel
+		guest_kernel QEMU "$cache/qemu"
+		# Debian 12 has two, and later ones only a newer one.
+		guest_kernel QEMUNewer "$cache/qemu-newer" linux-image-6.12-amd64 linux-image-amd64
 		vm_kernel
 	else
+		lack QEMUNewer "there is no qemu-system-x86_64"
 		lack VMKernel "there is no qemu-system-x86_64"
 	fi
 	v86_image

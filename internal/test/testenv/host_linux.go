@@ -72,6 +72,27 @@ func checkCgroupV2() error {
 	return canMakeGroup(dir)
 }
 
+func checkPeakReset() error {
+	if checkCgroupV1() == nil {
+		return nil
+	}
+	if err := checkCgroupV2(); err != nil {
+		return err
+	}
+	release, err := os.ReadFile("/proc/sys/kernel/osrelease")
+	if err != nil {
+		return err
+	}
+	var major, minor int
+	if _, err := fmt.Sscanf(string(release), "%d.%d", &major, &minor); err != nil {
+		return fmt.Errorf("the kernel's release %q: %w", release, err)
+	}
+	if major < 6 || major == 6 && minor < 12 {
+		return fmt.Errorf("Linux %d.%d cannot reset a peak of version 2", major, minor)
+	}
+	return nil
+}
+
 func checkFreezer() error {
 	if err := checkCgroupV1(); err != nil && checkCgroupV2() != nil {
 		return err

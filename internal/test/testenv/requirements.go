@@ -57,6 +57,8 @@ var (
 	// CgroupV2: the memory, pids and cpu controllers are on the version 2 hierarchy, in which
 	// this user can create cgroups.
 	CgroupV2 = require("CgroupV2", "run as root (or with a delegated cgroup) on a host whose controllers are on cgroup v2", checkCgroupV2)
+	// PeakReset: the same as CgroupV1 or CgroupV2, and the peak of memory of a group can be reset.
+	PeakReset = require("PeakReset", "run as root on a host whose controllers are on cgroup v1, or on cgroup v2 with Linux 6.12 or newer", checkPeakReset)
 	// Freezer: this user can create cgroups with limits, and freeze programs with version 2.
 	Freezer = require("Freezer", "run as root on a host with Linux 5.2 or newer and the version 2 hierarchy mounted (mount -t cgroup2 cgroup2 "+
 		"/sys/fs/cgroup/unified)", checkFreezer)
@@ -153,12 +155,9 @@ var (
 
 	// QEMU is an emulator of this processor's architecture, and the guest kernel of
 	// scripts/qemu-kernel.sh at QEMUKernel.
-	QEMU = require("QEMU", "install qemu-system-x86 and run \"make tools\"", func() error {
-		if _, err := exec.LookPath(QEMUProgram()); err != nil {
-			return err
-		}
-		return regular(QEMUKernel())
-	})
+	QEMU = require("QEMU", "install qemu-system-x86 and run \"make tools\"", func() error { return guestKernel(QEMUKernel()) })
+	// QEMUNewer is the same with QEMUNewerKernel.
+	QEMUNewer = require("QEMUNewer", "install qemu-system-x86 and run \"make tools\"", func() error { return guestKernel(QEMUNewerKernel()) })
 	// VMKernel is an emulator of this processor's architecture, and the guest kernel of the vm
 	// driver in VMCache.
 	VMKernel = require("VMKernel", "install qemu-system-x86 and run \"make tools\"", func() error {
@@ -322,8 +321,19 @@ func QEMUProgram() string {
 	return "qemu-system-x86_64"
 }
 
-// QEMUKernel is the path of the guest kernel of scripts/qemu-kernel.sh.
+// QEMUKernel is the path of the guest kernel of scripts/qemu-kernel.sh. It has the controllers of
+// cgroup version 1, which Debian's kernels from Linux 6.12 on do not have.
 func QEMUKernel() string { return filepath.Join(Cache(), "qemu", "vmlinuz") }
+
+// QEMUNewerKernel is the path of a guest kernel from Linux 6.12 on.
+func QEMUNewerKernel() string { return filepath.Join(Cache(), "qemu-newer", "vmlinuz") }
+
+func guestKernel(path string) error {
+	if _, err := exec.LookPath(QEMUProgram()); err != nil {
+		return err
+	}
+	return regular(path)
+}
 
 // VMCache is the directory in which scripts/tools.sh prepares the guest kernel of the vm driver.
 func VMCache() string { return filepath.Join(Cache(), "vm") }

@@ -81,8 +81,8 @@ func Find(name string) (Requirement, bool) {
 
 // All returns all requirements.
 func All() []Requirement {
-	return []Requirement{Linux, Root, NonRoot, Once, TestAll, UserNS, CgroupV1, CgroupV2, Freezer, TUN,
-		Python, Node, Npm, Elixir, Bubblewrap, Runc, Runsc, Crun, Cluster, Helm, Docker, DockerCLI, Dpkg, Nfpm, QEMU, VMKernel, VM, DebianImage, NpmWS, PyWebsockets, PyKoyeb, Curl, JQ, NpmIII, NpmVite, PyIII, PyIPython, NpmE2B, PyE2B, NpmMCP, PyMCP, NpmAgents, PyAgents, NpmTypeScript, NpmConsole, NpmAxe, PyWheels, Chromium, Tmux, Vim, Git, CC, SQLite, GoTool, WasmModules, V86, ShellSuites}
+	return []Requirement{Linux, Root, NonRoot, Once, TestAll, UserNS, CgroupV1, CgroupV2, PeakReset, Freezer, TUN,
+		Python, Node, Npm, Elixir, Bubblewrap, Runc, Runsc, Crun, Cluster, Helm, Docker, DockerCLI, Dpkg, Nfpm, QEMU, QEMUNewer, VMKernel, VM, DebianImage, NpmWS, PyWebsockets, PyKoyeb, Curl, JQ, NpmIII, NpmVite, PyIII, PyIPython, NpmE2B, PyE2B, NpmMCP, PyMCP, NpmAgents, PyAgents, NpmTypeScript, NpmConsole, NpmAxe, PyWheels, Chromium, Tmux, Vim, Git, CC, SQLite, GoTool, WasmModules, V86, ShellSuites}
 }
 
 // Skip is a record of a skipped test.

@@ -34,6 +34,8 @@ import (
 
 // Guest describes the guest and its commands.
 type Guest struct {
+	// Kernel is the path of the kernel, beside its modules. Default: testenv.QEMUKernel().
+	Kernel string
 	// Cgroups is the layout of cgroups. Default: guestplan.V2.
 	Cgroups guestplan.Layout
 	// Shares maps absolute directories of the guest to directories of the host, all read-only.
@@ -87,6 +89,9 @@ var errStill = fmt.Errorf("no message for %v", silence)
 // that the guest itself failed; it contains the end of the guest's console. If the machine hangs,
 // Run runs all commands again in a new one. When ctx ends, Run kills the guest.
 func Run(ctx context.Context, g Guest) ([]Result, error) {
+	if g.Kernel == "" {
+		g.Kernel = testenv.QEMUKernel()
+	}
 	for n := 1; ; n++ {
 		results, err := g.run(ctx)
 		if n == machines || !errors.Is(err, errStill) {
@@ -111,7 +116,7 @@ func (g Guest) run(ctx context.Context) ([]Result, error) {
 	}
 	slices.SortStableFunc(shares, func(a, b share) int { return strings.Compare(a.guest, b.guest) })
 	initrd, console := filepath.Join(dir, "initrd"), filepath.Join(dir, "console")
-	if err := makeInitrd(ctx, initrd, g.plan(shares, links)); err != nil {
+	if err := makeInitrd(ctx, initrd, g.Kernel, g.plan(shares, links)); err != nil {
 		return nil, err
 	}
 	cmd := exec.CommandContext(ctx, testenv.QEMUProgram(), g.args(initrd, console, shares)...)
@@ -210,7 +215,7 @@ func (g Guest) args(initrd, console string, shares []share) []string {
 		"-M", "q35,accel=tcg,usb=off,sata=off,smbus=off,vmport=off", "-cpu", "max",
 		"-m", strconv.Itoa(memory), "-smp", strconv.Itoa(cpus),
 		"-no-user-config", "-nodefaults", "-display", "none", "-no-reboot",
-		"-kernel", testenv.QEMUKernel(), "-initrd", initrd,
+		"-kernel", g.Kernel, "-initrd", initrd,
 		"-append", "console=ttyS0 loglevel=5 reboot=t panic=-1",
 		"-serial", "file:" + console,
 		"-device", "virtio-serial-pci",
@@ -270,9 +275,9 @@ func (g Guest) collect(r io.Reader, heard func()) ([]Result, error) {
 	}
 }
 
-// makeInitrd writes the initial file system: init, its plan, kernel modules.
-func makeInitrd(ctx context.Context, file string, plan guestplan.Plan) error {
-	modules := filepath.Join(filepath.Dir(testenv.QEMUKernel()), "modules")
+// makeInitrd writes the initial file system: init, its plan, modules of the kernel.
+func makeInitrd(ctx context.Context, file, kernel string, plan guestplan.Plan) error {
+	modules := filepath.Join(filepath.Dir(kernel), "modules")
 	order, err := os.ReadFile(filepath.Join(modules, "order"))
 	if err != nil {
 		return err

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"strings"
@@ -17,6 +18,7 @@ func readFacts() facts {
 		missing:         missingTools(),
 		userNSForbidden: userNSForbidden(),
 		memoryOnV1:      memoryOnV1(),
+		noPeakReset:     !memoryOnV1() && olderThan(6, 12),
 		cgroupReadOnly:  readOnly("/sys/fs/cgroup") || readOnly("/sys/fs/cgroup/memory"),
 		noTUN:           !exists("/dev/net/tun"),
 		long:            testenv.Long(),
@@ -40,6 +42,13 @@ func userNSForbidden() bool {
 func word(path string) string {
 	b, _ := os.ReadFile(path)
 	return strings.TrimSpace(string(b))
+}
+
+// olderThan reports whether the kernel is older than a version, or unknown.
+func olderThan(major, minor int) bool {
+	var a, b int
+	_, err := fmt.Sscanf(word("/proc/sys/kernel/osrelease"), "%d.%d", &a, &b)
+	return err != nil || a < major || a == major && b < minor
 }
 
 // memoryOnV1 reports whether the memory controller has a hierarchy other than 0 in

@@ -240,6 +240,7 @@ func everything(requirement string) facts {
 		missing:         map[string]string{requirement: "no network"},
 		userNSForbidden: true,
 		memoryOnV1:      requirement == "CgroupV2",
+		noPeakReset:     true,
 		cgroupReadOnly:  true,
 		noTUN:           true,
 		noCluster:       true,

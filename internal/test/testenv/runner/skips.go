@@ -21,6 +21,7 @@ type facts struct {
 	missing         map[string]string // by requirement: why scripts/tools.sh could not fetch the tool
 	userNSForbidden bool              // a sysctl or a container's seccomp filter may forbid user namespaces
 	memoryOnV1      bool              // the memory controller is on a version 1 hierarchy
+	noPeakReset     bool              // it is on version 2, before Linux 6.12
 	cgroupReadOnly  bool              // the cgroup file systems are mounted read-only
 	noTUN           bool              // there is no /dev/net/tun
 	long            bool              // "make test-all" runs
@@ -37,6 +38,7 @@ var conditions = map[string]func(requirement string, f facts) bool{
 	"userns-forbidden": func(_ string, f facts) bool { return f.userNSForbidden },
 	"cgroup-v1":        func(_ string, f facts) bool { return f.memoryOnV1 },
 	"no-cgroup-v1":     func(_ string, f facts) bool { return !f.memoryOnV1 },
+	"no-peak-reset":    func(_ string, f facts) bool { return f.noPeakReset },
 	"cgroup-read-only": func(_ string, f facts) bool { return f.cgroupReadOnly },
 	"no-tun":           func(_ string, f facts) bool { return f.noTUN },
 	"not-all":          func(_ string, f facts) bool { return !f.long },
