@@ -26,7 +26,7 @@ func Factory(binary []byte) driver.Factory {
 		Summary: "Linux namespaces, with this machine's own programs; nothing to install",
 		Options: map[string]string{
 			optionPaths: "colon-separated directories of this machine that sandboxes see read-only, besides /usr, /bin and /lib*, such as /opt with interpreters",
-			optionReuse: "what the sandboxes of single programs share in succession: slots (an id range, a user namespace and control groups, which programs cannot write to), or none; default: slots as root with control groups of version 1, else none",
+			optionReuse: "what the sandboxes of single programs share in succession: slots (an id range, a user namespace and control groups, which programs cannot write to), or none; default: slots as root with control groups of version 1, or of version 2 and Linux 6.12, else none",
 		},
 		New: func(h driver.Host) (driver.Driver, error) {
 			d, err := New(h, binary)

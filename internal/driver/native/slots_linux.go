@@ -126,23 +126,23 @@ func (d *Driver) TakesOneShots(s sandbar.Spec) bool {
 
 // hasSlots reports whether slots are possible on this host.
 func (d *Driver) hasSlots() bool {
-	e := d.Facts.Enforced
-	return d.IDs.Ranged && d.mode == agent.ModeSocket && resettable(e.Memory) && resettable(e.PIDs) && resettable(e.CPUShares)
+	if d.Groups == nil || !d.IDs.Ranged || d.mode != agent.ModeSocket {
+		return false
+	}
+	c := d.Groups.Caps()
+	return c.PeakResets && c.CPUCounted && c.PIDs != sandbar.EnforcedNone && c.CPUShares != sandbar.EnforcedNone
 }
 
 // wayNote says how the only program of an execution runs.
 func (d *Driver) wayNote() string {
 	switch {
 	case !d.hasSlots():
-		return "every program gets a sandbox with an agent, for more than twice the processor time of a slot: slots need root with id ranges, and control groups of version 1 for memory, processors and processes"
+		return "every program gets a sandbox with an agent, for more than twice the processor time of a slot: slots need root with id ranges, and control groups for memory, processors and processes, of version 1 or with Linux 6.12"
 	case !d.reuse:
 		return "every program gets a sandbox with an agent, for more than twice the processor time of a slot (reuse: none)"
 	}
 	return "the only program of an execution runs in a slot, without an agent"
 }
-
-// resettable reports whether the counters of a cgroup can be reset.
-func resettable(e sandbar.Enforcement) bool { return e == sandbar.EnforcedCgroup1 }
 
 func notForSlots() error {
 	return sandbar.Errorf(sandbar.Unsupported, "the program needs a sandbox with an agent")
