@@ -54,6 +54,7 @@ var pages = []page{
 	{"docs/previews.md", []testenv.Requirement{testenv.Python, testenv.Curl}},
 	{"docs/protocols.md", nil},
 	{"docs/python.md", []testenv.Requirement{testenv.PyWheels, testenv.NpmTypeScript}},
+	{"docs/scale.md", nil},
 	{"docs/sandboxes.md", []testenv.Requirement{testenv.Freezer, testenv.Python, testenv.Curl, testenv.JQ}},
 	{"docs/snapshots.md", []testenv.Requirement{testenv.Freezer}},
 	{"docs/stdio.md", []testenv.Requirement{testenv.Python, testenv.WasmModules}},
