@@ -42,20 +42,21 @@ func OpenProgram(binary []byte, ids IDs) (*Program, error) {
 		defer self.Close()
 		content = self
 	}
-	f, err := sealed("sandbar-agent", content, unix.MFD_EXEC, mode)
+	f, err := sealed("sandbar-agent", content, unix.MFD_EXEC, contentSeals|unix.F_SEAL_EXEC, mode)
 	if err != nil {
 		return nil, err
 	}
 	return &Program{f}, nil
 }
 
-// Sealed returns a sealed memfd with a content. Its offset is 0. flags are additional flags of
-// memfd_create(2).
+// Sealed returns a memfd with a content that cannot change. Its offset is 0. flags are additional
+// flags of memfd_create(2). It has exactly the seals of the copy that runc and crun make of
+// themselves: with these they make none.
 func Sealed(name string, content []byte, flags int) (*os.File, error) {
-	return sealed(name, bytes.NewReader(content), flags, 0o555)
+	return sealed(name, bytes.NewReader(content), flags, contentSeals, 0o555)
 }
 
-func sealed(name string, content io.Reader, flags int, mode uint32) (*os.File, error) {
+func sealed(name string, content io.Reader, flags, seals int, mode uint32) (*os.File, error) {
 	flags |= unix.MFD_CLOEXEC | unix.MFD_ALLOW_SEALING
 	fd, err := unix.MemfdCreate(name, flags)
 	if err == unix.EINVAL { // Linux before 6.3 has no MFD_EXEC: all memfds are executable
@@ -73,7 +74,7 @@ func sealed(name string, content io.Reader, flags int, mode uint32) (*os.File, e
 		err = unix.Fchmod(fd, mode)
 	}
 	if err == nil {
-		err = seal(fd)
+		err = seal(fd, seals)
 	}
 	if err != nil {
 		f.Close()
@@ -88,11 +89,13 @@ const (
 	sealPause = 20 * time.Millisecond
 )
 
-// seal forbids all changes of a memory file, permanently. The kernel returns EBUSY while a page of
-// it has an extra reference, which reclaim and migration briefly hold on a busy host. Linux before
-// 6.3 has no F_SEAL_EXEC.
-func seal(fd int) error {
-	seals := unix.F_SEAL_SEAL | unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_WRITE | unix.F_SEAL_EXEC
+// contentSeals forbid all changes of the content, and further seals.
+const contentSeals = unix.F_SEAL_SEAL | unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_WRITE
+
+// seal adds seals to a memory file, permanently. The kernel returns EBUSY while a page of it has an
+// extra reference, which reclaim and migration briefly hold on a busy host. Linux before 6.3 has no
+// F_SEAL_EXEC.
+func seal(fd, seals int) error {
 	for try := 1; ; try++ {
 		_, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals)
 		if err == unix.EINVAL && seals&unix.F_SEAL_EXEC != 0 {

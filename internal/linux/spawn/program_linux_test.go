@@ -52,3 +52,21 @@ func checkSeals(t *testing.T, name string, fd int) {
 		t.Errorf("%s: seals %#x, want %#x: %v", name, got, want, err)
 	}
 }
+
+// A container runtime copies itself for each container, unless its program has exactly the seals of
+// such a copy.
+func TestSealed(t *testing.T) {
+	testenv.Need(t, testenv.Linux)
+	f, err := Sealed("runc", []byte("content"), unix.MFD_EXEC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	const want = unix.F_SEAL_SEAL | unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_WRITE
+	if got, err := unix.FcntlInt(f.Fd(), unix.F_GET_SEALS, 0); err != nil || got != want {
+		t.Errorf("seals %#x, want %#x: %v", got, want, err)
+	}
+	if _, err := f.WriteAt([]byte("x"), 0); err == nil {
+		t.Error("its content can be changed")
+	}
+}
