@@ -175,7 +175,10 @@ const checks = {
       await fs('S212', 'ls', { path: '/tmp/f' })
       await fs('S213', 'mkdir', { path: '/tmp/full' })
       await fs('S214', 'rm', { path: '/tmp/full' })
-      await fs('S215', 'ls', { path: '/tmp/closed' })
+      // The file API may do what a program may: in a virtual machine, where programs are root, list it.
+      const listed = await call('sandbox::exec', { sandbox_id, cmd: 'ls', args: ['/tmp/closed'] })
+      if (listed.exit_code === 0) equal((await call('sandbox::fs::ls', { sandbox_id, path: '/tmp/closed' })).entries, [])
+      else await fs('S215', 'ls', { path: '/tmp/closed' })
       await fs('S216', 'read', { path: '/tmp/fifo' })
       await fs('S217', 'grep', { path: '/tmp', pattern: '(' })
       const running = Array.from({ length: 8 }, () => call('sandbox::exec', { sandbox_id, argv: ['sh', '-c', 'touch /tmp/up/$$; read x </tmp/fifo'] }).catch(e => e))
