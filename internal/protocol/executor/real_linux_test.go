@@ -320,12 +320,16 @@ func TestRealFiles(t *testing.T) {
 		r.wantJSON("/write_file", `{"path":"`+path+`","content":"x"}`, no("open "+path+": not a regular file"))
 	}
 	r.wantJSON("/write_file", `{"path":"/tmp/old/x","content":"x"}`, no("open /tmp/old/x: not a directory"))
-	r.wantJSON("/write_file", `{"path":"/tmp/locked","content":"x"}`, no("open /tmp/locked: permission denied"))
+	if !backend.Root(t) {
+		r.wantJSON("/write_file", `{"path":"/tmp/locked","content":"x"}`, no("open /tmp/locked: permission denied"))
+	}
 	readOnly := "read-only file system"
 	if backend.Name(t) == "gvisor" {
 		readOnly = "permission denied" // gVisor checks this first, and root owns /usr
 	}
-	r.wantJSON("/write_file", `{"path":"/usr/x","content":"x"}`, no("open /usr/x: "+readOnly))
+	if !backend.Root(t) {
+		r.wantJSON("/write_file", `{"path":"/usr/x","content":"x"}`, no("open /usr/x: "+readOnly))
+	}
 	r.wantJSON("/write_file", `{"path":"/tmp/loop","content":"x"}`, no("open /tmp/loop: too many levels of symbolic links"))
 	r.wantJSON("/write_file", `{"path":"/tmp/broken","content":"x"}`, no("open /tmp/broken: no such file or directory"))
 	r.wantJSON("/write_file", `{"path":"/tmp/..","content":"x"}`, no("open /tmp/..: is a directory"))
@@ -356,7 +360,7 @@ func TestRealFiles(t *testing.T) {
 			t.Errorf("GET %s: %d %q", path, a.status, a.body)
 		}
 	}
-	if a := r.put("path=/usr/x", "x"); a.status != 403 {
+	if a := r.put("path=/usr/x", "x"); a.status != 403 && !backend.Root(t) {
 		t.Errorf("PUT to /usr: %d %q", a.status, a.body)
 	}
 	if a := r.put("path=/tmp/mode&mode=600", "x"); a.status != 201 {

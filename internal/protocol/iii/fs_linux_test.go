@@ -126,6 +126,9 @@ func TestFileFailures(t *testing.T) {
 		{"sed", object{"path": d, "pattern": "a", "replacement": "b", "recursive": false}, "S210", "sed: /tmp/t/ is a directory", object{"recursive": true}},
 		{"sed", object{"path": d + "x", "pattern": "a", "replacement": "b"}, "S211", "file not found: ", nil},
 	} {
+		if backend.Root(t) && regexp.MustCompile("/closed|permi|Read-only").MatchString(fmt.Sprint(x.ask, x.message)) {
+			continue // root may do it
+		}
 		if x.ask["path"] == "/usr/bin/env" && backend.Name(t) == "gvisor" {
 			// gVisor checks the directory's owner before it checks for a read-only file system.
 			x.code, x.message = "S215", "permission denied: /usr/bin/env: Permission denied (os error 13)"
@@ -270,8 +273,12 @@ func matches(o object) (all []string) {
 func TestGrepFiles(t *testing.T) {
 	c := newReal(t, Options{}).connect()
 	id := c.create()
+	closed := "echo needle >closed/c; chmod 0 closed"
+	if backend.Root(t) {
+		closed = ":"
+	}
 	c.tree(id, `mkdir -p src/deep .git node_modules closed; echo 'needle one' >src/a.js; printf 'x\nNEEDLE two\nneedle three' >src/deep/b.ts; echo needle >.git/config;
-		echo needle >node_modules/m.js; printf 'needle\000' >binary; mkfifo fifo; ln -s src link; ln -s src/a.js filelink; ln -s ../.. src/loop; echo needle >closed/c; chmod 0 closed; echo needle >.hidden`)
+		echo needle >node_modules/m.js; printf 'needle\000' >binary; mkfifo fifo; ln -s src link; ln -s src/a.js filelink; ln -s ../.. src/loop; echo needle >.hidden; `+closed)
 	for _, x := range []struct {
 		name      string
 		ask       object
@@ -302,6 +309,9 @@ func TestGrepFiles(t *testing.T) {
 	}
 	// Kernel file systems below the root are skipped.
 	c.call("sandbox::fs::grep", withID(id, object{"path": "/", "pattern": "needle", "include_glob": []string{"*.js"}, "max_matches": 1}))
+	if backend.Root(t) {
+		return
+	}
 	// An unreadable file ends the search.
 	c.sh(id, "chmod 0 /tmp/t/src/a.js")
 	c.failed("sandbox::fs::grep", withID(id, object{"path": "/tmp/t", "pattern": "needle"}), "S215")

@@ -48,6 +48,9 @@ func of(test string) backend {
 // Name returns the name of the driver that New makes for a test.
 func Name(t testing.TB) string { return of(t.Name()).name }
 
+// Root reports whether programs are root, and may do to files what root may.
+func Root(t testing.TB) bool { return Name(t) == "vm" }
+
 // Has reports whether sandboxes of the test's driver have a language that the host has:
 // a driver's image may lack it.
 func Has(t testing.TB, language string) bool {
