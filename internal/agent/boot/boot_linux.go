@@ -285,7 +285,8 @@ var devices = [...]struct {
 	major, minor uint32
 }{{"null", 1, 3}, {"zero", 1, 5}, {"full", 1, 7}, {"random", 1, 8}, {"urandom", 1, 9}, {"tty", 5, 0}}
 
-// mountOwn mounts the /dev and /proc of programs.
+// mountOwn mounts the /dev and /proc of programs. Their root could fill /dev beyond the limits of
+// disk and inodes, so it is read-only.
 func mountOwn() error {
 	dev := rootDir + "/dev"
 	if err := mount("tmpfs", dev, "tmpfs", unix.MS_NOSUID|unix.MS_NOEXEC, "mode=0755,size=1m,nr_inodes=4096"); err != nil {
@@ -309,6 +310,7 @@ func mountOwn() error {
 	return errors.Join(
 		mount("devpts", dev+"/pts", "devpts", unix.MS_NOSUID|unix.MS_NOEXEC, "newinstance,ptmxmode=0666,mode=0620"),
 		bind(boundDir+"/shm", "/dev/shm"),
+		unix.Mount("", dev, "", unix.MS_REMOUNT|unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NOEXEC, ""),
 		mount("proc", rootDir+"/proc", "proc", sealed, ""))
 }
 
