@@ -88,7 +88,7 @@ func checkPeakReset() error {
 		return fmt.Errorf("the kernel's release %q: %w", release, err)
 	}
 	if major < 6 || major == 6 && minor < 12 {
-		return fmt.Errorf("Linux %d.%d cannot reset a peak of version 2", major, minor)
+		return fmt.Errorf("this is Linux %d.%d, which cannot reset a peak of version 2", major, minor)
 	}
 	return nil
 }
