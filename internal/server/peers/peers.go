@@ -235,7 +235,10 @@ func (p *Peers) owner(ctx context.Context, key string) (*url.URL, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, askBound)
 	defer cancel()
-	all := p.others(ctx)
+	all, err := p.others(ctx)
+	if err != nil {
+		return nil, err
+	}
 	type reply struct {
 		u   *url.URL
 		has bool
@@ -327,7 +330,10 @@ func (p *Peers) List(r *http.Request) (headers []http.Header, bodies [][]byte, e
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), askBound)
 	defer cancel()
-	all := p.others(ctx)
+	all, err := p.others(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
 	type reply struct {
 		u    *url.URL
 		got  *http.Response
@@ -420,13 +426,17 @@ func (p *Peers) note(u *url.URL, err error) {
 	}
 }
 
-// others returns the daemons besides this one.
-func (p *Peers) others(ctx context.Context) []*url.URL {
+// others returns the daemons besides this one. Unavailable: their name cannot be resolved.
+func (p *Peers) others(ctx context.Context) ([]*url.URL, error) {
 	if p.named == nil {
-		return p.fixed
+		return p.fixed, nil
 	}
 	addresses, err := net.DefaultResolver.LookupHost(ctx, p.named.Hostname())
 	p.note(p.named, err)
+	if err != nil {
+		return nil, &sandbar.Error{Code: sandbar.Unavailable, Err: err, Message: "the name of the other daemons, " + p.named.Hostname() + ", cannot be resolved: " + sandbar.Quote(err.Error(), 200),
+			Fix: "try again; or correct peers.addresses"}
+	}
 	own := ownAddresses()
 	addresses = slices.DeleteFunc(addresses, func(a string) bool { return own[a] })
 	all := []*url.URL{}
@@ -435,7 +445,7 @@ func (p *Peers) others(ctx context.Context) []*url.URL {
 		u.Host = net.JoinHostPort(a, portOf(p.named))
 		all = append(all, &u)
 	}
-	return all
+	return all, nil
 }
 
 func portOf(u *url.URL) string {

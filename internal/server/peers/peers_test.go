@@ -198,8 +198,20 @@ func TestOptions(t *testing.T) {
 	}
 	// the addresses of a name, without this host's own
 	p := newTest(t, "dns+http://localhost:1")
-	if got := p.others(t.Context()); len(got) != 0 {
-		t.Errorf("others: %v", got)
+	if got, err := p.others(t.Context()); len(got) != 0 || err != nil {
+		t.Errorf("others: %v, %v", got, err)
+	}
+}
+
+// A name that cannot be resolved is no proof that there are no other daemons.
+func TestUnknownName(t *testing.T) {
+	p := newTest(t, "dns+http://daemons.invalid:1")
+	_, err := p.Ask(t.Context(), "/v1/usage", nil)
+	if e := sandbar.AsError(err); err == nil || e.Code != sandbar.Unavailable || e.Fix == "" {
+		t.Errorf("a question to all: %v", err)
+	}
+	if served, w := ask(p, "GET", "one"); !served || w.Code != http.StatusServiceUnavailable {
+		t.Errorf("a request for a sandbox: %v, %d", served, w.Code)
 	}
 }
 
