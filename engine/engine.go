@@ -54,7 +54,7 @@ type Config struct {
 	// Elsewhere, if set, returns what a tenant has of its quotas in all other engines that serve it,
 	// so that the quotas hold over all. It is called for each request that makes or pauses a sandbox,
 	// if the tenant has a quota besides Rate, while the request counts here. Its error is that of the
-	// request.
+	// request. It must return in bounded time even if ctx never ends, as that of Admit.
 	Elsewhere func(ctx context.Context, tenant string) (TenantUsage, error)
 
 	Grace        time.Duration // grace period between TERM and KILL; default 500 ms; <0 KILL at once

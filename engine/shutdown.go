@@ -14,7 +14,7 @@ const (
 	// lastWait is how long Shutdown waits for blocked drivers and sinks after it has killed
 	// everything. As long as some of the work ends, it waits again, at most lastWaits times.
 	lastWait  = 15 * time.Second
-	lastWaits = 4
+	lastWaits = 2
 	// namedLeft is how many of the sandboxes that are left the error of Shutdown names.
 	namedLeft = 10
 )
