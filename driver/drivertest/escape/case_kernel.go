@@ -126,7 +126,7 @@ r, e = call("personality", 0x0040000) # ADDR_NO_RANDOMIZE
 if r >= 0: escaped("personality without address randomisation")
 else: held("personality", why(e))
 done()`},
-		{ID: "65-kernel-information", Title: "kernel addresses, logs, memory, firmware", Claim: Kernel, Python: `
+		{ID: "65-kernel-information", Title: "kernel addresses, logs, memory, firmware", Claim: Rights, Python: `
 for path in ["/proc/kcore", "/proc/kmsg", "/dev/kmsg", "/proc/timer_list", "/proc/sched_debug", "/proc/keys", "/proc/latency_stats", "/proc/kpagecount",
         "/proc/kpageflags", "/proc/kpagecgroup", "/proc/slabinfo", "/proc/vmallocinfo", "/proc/iomem", "/proc/ioports", "/proc/acpi", "/proc/asound", "/proc/scsi",
         "/proc/sysvipc/shm", "/proc/config.gz", "/sys/firmware", "/sys/kernel/debug", "/sys/kernel/tracing", "/sys/devices/virtual/powercap", "/sys/kernel/security", "/sys/class/dmi/id"]:

@@ -28,8 +28,8 @@ for soft, hard in [(0, 0), (0, 1), (1, inf), (inf, inf), (2, 2), (0, inf)]:
     if now != before: escaped("the limit of core dumps was", before, "and is", now); break
 if before != (1, 1): escaped("the limit of core dumps is", before)
 done()`},
-		{ID: "97-host-metadata", Title: "facts about the host in /proc: names outside of the allow-list, the boot id", Claim: Kernel, Leaks: true, NeedsPython: true, Attack: hostMetadata},
-		{ID: "98-out-of-band", Title: "out-of-band bytes over UNIX sockets and TCP", Claim: Kernel, Python: `
+		{ID: "97-host-metadata", Title: "facts about the host in /proc: names outside of the allow-list, the boot id", Claim: Rights, Leaks: true, NeedsPython: true, Attack: hostMetadata},
+		{ID: "98-out-of-band", Title: "out-of-band bytes over UNIX sockets and TCP", Claim: Rights, Python: `
 MSG_OOB = socket.MSG_OOB
 def pairs():
     yield "UNIX", *socket.socketpair()
@@ -49,7 +49,7 @@ for name, a, b in pairs():
     attempt("sendmsg out of band with other flags, " + name, a.sendmsg, [b"xy"], [], MSG_OOB | socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
     attempt("sendmmsg out of band, " + name, mmsg, a)
 done()`},
-		{ID: "98-credentials", Title: "lie about who sends over a UNIX socket; privileged socket options", Claim: Kernel, Python: `
+		{ID: "98-credentials", Title: "lie about who sends over a UNIX socket; privileged socket options", Claim: Rights, Python: `
 a, b = socket.socketpair()
 b.setsockopt(socket.SOL_SOCKET, 16, 1) # SO_PASSCRED
 me = (os.getpid(), os.getuid(), os.getgid())
@@ -65,7 +65,7 @@ for name, (option, value) in FORCED.items():
         except OSError as e: held(name, kind, why(e.errno)); continue
         if after != before: escaped(name, kind, before, "became", after)
 done()`},
-		{ID: "98-netlink", Title: "families and groups of netlink: listen to the host, speak to groups", Claim: Kernel, Python: `
+		{ID: "98-netlink", Title: "families and groups of netlink: listen to the host, speak to groups", Claim: Rights, Python: `
 AF_NETLINK = 16
 for family in list(range(1, 23)):
     attempt("netlink family %d" % family, lambda: socket.socket(AF_NETLINK, socket.SOCK_RAW, family).close())
@@ -80,7 +80,7 @@ if s:
     for option, name in [(5, "NETLINK_NO_ENOBUFS"), (8, "NETLINK_LISTEN_ALL_NSID")]:
         if option == 8: attempt(name, s.setsockopt, 270, option, 1)
 done()`},
-		{ID: "98-speculation", Title: "change speculation control, the cookie of core scheduling", Claim: Kernel, Python: `
+		{ID: "98-speculation", Title: "change speculation control, the cookie of core scheduling", Claim: Rights, Python: `
 PR = {"x86_64": 157, "aarch64": 167}[os.uname().machine]
 for what in range(4):
     for state in (2, 4, 8, 16): # enable, disable, for good, until exec

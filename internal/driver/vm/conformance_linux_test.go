@@ -21,17 +21,12 @@ func later() []string {
 	}
 }
 
-// ownKernel is why a machine is not held to what hides the host's kernel from programs.
-const ownKernel = "the kernel that programs see, or attack, is that of their own machine, and tells nothing of the host"
-
 func TestConformance(t *testing.T) {
 	binary := agentBinary(t)
 	drivertest.Run(t, drivertest.Harness{
 		Name: Name, Skips: "testdata/skips.golden", Slow: true, Options: testOptions(t), Later: later(),
 		KnownFailures: map[string]string{
-			"escape/33-thrash":             "it judges by the peak of memory, which is that of the machine with its monitor on the host; limits/* test what programs get",
-			"escape/65-kernel-information": ownKernel, "escape/97-host-metadata": ownKernel, "escape/98-out-of-band": ownKernel,
-			"escape/98-credentials": ownKernel, "escape/98-netlink": ownKernel, "escape/98-speculation": ownKernel,
+			"escape/33-thrash":     "it judges by the peak of memory, which is that of the machine with its monitor on the host; limits/* test what programs get",
 			"escape/42-core-limit": "a program can lower its own limit to 0; no handler runs, because core_pattern of the machine's kernel is sealed",
 		},
 		New: func(h driver.Host) (driver.Driver, error) { return New(h, binary) },
