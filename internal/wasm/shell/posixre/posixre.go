@@ -134,6 +134,14 @@ func Literal(text string, o Options) (*Regexp, error) {
 	return Compile(b.String(), o)
 }
 
+// Text returns the text that the expression matches if it matches one text only.
+func (re *Regexp) Text() (text string, ok bool) {
+	if re.re == nil {
+		return "", false
+	}
+	return re.re.LiteralPrefix()
+}
+
 // Groups returns the number of groups.
 func (re *Regexp) Groups() int { return re.groups }
 

@@ -186,6 +186,10 @@ func (g *grepper) compile() {
 			}
 		}
 	}
+	if texts := textsOf(res); len(texts) >= manyTexts && !g.word && !g.whole {
+		g.test = anyOf(texts)
+		return
+	}
 	g.test = func(line string) bool {
 		for _, re := range res {
 			if !g.word && !g.whole {
@@ -196,6 +200,45 @@ func (g *grepper) compile() {
 			}
 			for range g.qualified(line, re.Each(line)) {
 				return true
+			}
+		}
+		return false
+	}
+}
+
+// manyTexts is the number of texts from which an index is faster than one search for each.
+const manyTexts = 16
+
+// textsOf returns the texts that expressions match, nil if one matches more than one text.
+func textsOf(res []*posixre.Regexp) []string {
+	var texts []string
+	for _, re := range res {
+		text, ok := re.Text()
+		if !ok {
+			return nil
+		}
+		texts = append(texts, text)
+	}
+	return texts
+}
+
+// anyOf returns a function that reports whether a line contains one of texts. It looks texts up by
+// their first bytes at each offset.
+func anyOf(texts []string) func(line string) bool {
+	n := 16
+	for _, text := range texts {
+		n = min(n, len(text))
+	}
+	byStart := map[string][]string{}
+	for _, text := range texts {
+		byStart[text[:n]] = append(byStart[text[:n]], text)
+	}
+	return func(line string) bool {
+		for i := range len(line) - n + 1 {
+			for _, text := range byStart[line[i:i+n]] {
+				if strings.HasPrefix(line[i:], text) {
+					return true
+				}
 			}
 		}
 		return false
