@@ -39,6 +39,9 @@ type TemplateSpec struct {
 	Env map[string]string
 	// Imports are the names of modules to import in advance.
 	Imports []string
+	// Once says that a fork is used for one Evaluation only. Then Start and all operations of FS of
+	// a fork may be Unsupported, which lets a driver make forks with less work.
+	Once bool
 }
 
 // Template is the origin of forks. It never runs a caller's code. Its methods may be called

@@ -210,7 +210,7 @@ func (a *pools) prepare(ctx context.Context, p *pool) (*preparedTemplate, error)
 	}
 	argv, file := p.language.Argv("", nil), p.language.File
 	spec := driver.TemplateSpec{Spec: p.spec, Language: p.language.Name, File: file,
-		Argv: slices.DeleteFunc(argv, func(s string) bool { return s == "" }), Env: p.language.Env, Imports: p.cfg.Imports}
+		Argv: slices.DeleteFunc(argv, func(s string) bool { return s == "" }), Env: p.language.Env, Imports: p.cfg.Imports, Once: a.e.cfg.Vet == nil}
 	if t, ok := driver.As[driver.Templater](b.driver); ok {
 		made, err := t.Prepare(ctx, spec)
 		if len(spec.Imports) > 0 && missingImport(err) {

@@ -26,6 +26,7 @@ type warmKind struct {
 	name                        string // in the names of cases
 	language, interpreter, file string
 	forked                      bool // by the driver's Templater
+	single                      bool // with TemplateSpec.Once
 	prepare                     func(context.Context, driver.Driver, driver.TemplateSpec) (driver.Template, error)
 	// Programs. show prints its arguments, the variable WARM, its directory, the directory's files
 	// and its input, and exits with 3. fail ends with an error of the interpreter, die with a
@@ -76,12 +77,14 @@ p.wait()`}
 		}
 		return nil, sandbar.Errorf(sandbar.Unsupported, "the driver has no Templater")
 	}
+	single := forked
+	single.name, single.single = "single-python", true
 	shell := warmKind{name: "blocked-shell", language: "shell", interpreter: "sh", file: "main.sh", prepare: prestarted,
 		show: `printf '%s\n' "$0" "$@" "$WARM" "$(pwd)"; ls -A; ls -l main.sh | cut -c 1-10; cat; echo error >&2; exit 3`,
 		fail: "if true; then", die: "kill -9 $$", wait: "echo up $$; until [ -e go ]; do sleep 0.01; done",
 		strange:  `tr -d '\n' </proc/sys/kernel/random/uuid; echo; echo $(ls -A) ${TRACE-none}; : >trace; TRACE=1`,
 		stranger: "main.sh none", tree: "sleep %d & echo up; exec sleep 1000"}
-	return []warmKind{forked, python, shell}
+	return []warmKind{forked, single, python, shell}
 }
 
 func prestarted(_ context.Context, d driver.Driver, t driver.TemplateSpec) (driver.Template, error) {
@@ -98,8 +101,12 @@ func warmCases() (all []testCase) {
 		if k.language == "python" {
 			needs = append([]need{needPython()}, needs...)
 		}
+		once := k.once
+		if k.single {
+			once = k.only
+		}
 		for _, t := range []testCase{
-			{name: "same", run: k.same}, {name: "once", run: k.once}, {name: "gone", run: k.gone}, {name: "refuses", run: k.refuses},
+			{name: "same", run: k.same}, {name: "once", run: once}, {name: "gone", run: k.gone}, {name: "refuses", run: k.refuses},
 			{name: "fails", run: k.fails}, {name: "strangers", run: k.strangers}, {name: "killed", run: k.killed},
 		} {
 			all = append(all, testCase{t.name + "-" + k.name, needs, t.run})
@@ -155,7 +162,7 @@ func (k warmKind) spec(c *C) driver.TemplateSpec {
 	s := c.spec()
 	env := s.Env
 	s.Env = nil
-	return driver.TemplateSpec{Spec: s, Language: k.language, Argv: []string{k.interpreter}, File: k.file, Env: env}
+	return driver.TemplateSpec{Spec: s, Language: k.language, Argv: []string{k.interpreter}, File: k.file, Env: env, Once: k.single}
 }
 
 // template prepares a template that is closed after the case.
@@ -272,6 +279,27 @@ func (k warmKind) once(c *C) {
 	c.exited(c.sh(b, "exit 6"), 6, "a program after the interpreter's")
 }
 
+// only tests that an interpreter of a fork for one Evaluation runs one program, and that the fork
+// does all else as others or refuses it.
+func (k warmKind) only(c *C) {
+	b := c.fork(k.template(c))
+	code := strings.ReplaceAll(k.wait, "go", k.file) // exists
+	p, out := k.begin(c, b, code, nil)
+	if r := c.wait(p); r.Outcome != sandbar.Exited || r.ExitCode != 0 || out.String() != fmt.Sprintf("up %d\n", p.PID()) {
+		c.Errorf("the program %d: %+v, %s", p.PID(), r, out)
+	}
+	_, err := k.eval(c, b, driver.Evaluation{Code: code}, driver.Stdio{})
+	c.code(err, "a second Eval", sandbar.Conflict)
+	if _, err := b.FS().Stat(c.ctx, k.file); err != nil {
+		c.code(err, "Stat", sandbar.Unsupported)
+	}
+	if q, err := b.Start(c.ctx, sandbar.Cmd{Args: []string{"true"}}, driver.Stdio{}); err != nil {
+		c.code(err, "Start", sandbar.Unsupported)
+	} else if r := c.wait(q); r.ExitCode != 0 {
+		c.Errorf("true: %+v", r)
+	}
+}
+
 // gone tests that Eval fails after the end of the sandbox or of the interpreter.
 func (k warmKind) gone(c *C) {
 	t := k.template(c)
@@ -358,7 +386,11 @@ func (k warmKind) fails(c *C) {
 	if small {
 		code, out := k.show+strings.Repeat("# A comment.\n", 1<<18), &buffer{}
 		_, err = k.eval(c, c.fork(t), driver.Evaluation{Code: code}, driver.Stdio{Stdout: out})
-		c.code(err, "Eval of more than the disk holds", sandbar.NoSpace)
+		refused := []sandbar.Code{sandbar.NoSpace}
+		if k.single {
+			refused = append(refused, sandbar.Unsupported)
+		}
+		c.code(err, "Eval of more than the disk holds", refused...)
 		if out.String() != "" {
 			c.Errorf("a program ran without its code: %s", sandbar.Quote(out.String(), 100))
 		}
@@ -404,7 +436,9 @@ func (k warmKind) killed(c *C) {
 	if pids := withArgument(strconv.Itoa(seconds)); len(pids) > 0 {
 		c.Errorf("after KillTree these processes live: %v", pids)
 	}
-	c.exited(c.sh(b, "exit 5"), 5, "a program after KillTree")
+	if !k.single {
+		c.exited(c.sh(b, "exit 5"), 5, "a program after KillTree")
+	}
 }
 
 // withArgument lists the host's processes with an argument. Processes in a virtual machine are not

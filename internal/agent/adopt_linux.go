@@ -114,13 +114,22 @@ func (a *agent) adoptionMismatch(pid int, tag uint64) string {
 
 // statusMismatch is adoptionMismatch for the text of /proc/PID/status (proc_pid_status(5)).
 func (a *agent) statusMismatch(status []byte) string {
-	uid, gid := strconv.Itoa(int(a.uid)), strconv.Itoa(int(a.gid))
+	if value, ok := statusField(status, "PPid"); !ok || value != strconv.Itoa(os.Getpid()) {
+		return "its PPid differs"
+	}
+	return ProgramMismatch(status, a.uid, a.gid, a.separateUser)
+}
+
+// ProgramMismatch returns how the text of a process's /proc/PID/status differs from that of a
+// program with a uid and gid, "" if it does not. noGroups: programs have no supplementary groups.
+func ProgramMismatch(status []byte, user, group uint32, noGroups bool) string {
+	uid, gid := strconv.Itoa(int(user)), strconv.Itoa(int(group))
 	wanted := [][2]string{
-		{"PPid", strconv.Itoa(os.Getpid())}, {"TracerPid", "0"},
+		{"TracerPid", "0"},
 		{"Uid", uid + "\t" + uid + "\t" + uid + "\t" + uid}, {"Gid", gid + "\t" + gid + "\t" + gid + "\t" + gid},
 		{"NoNewPrivs", "1"}, {"Seccomp", "2"},
 	}
-	if a.separateUser {
+	if noGroups {
 		wanted = append(wanted, [2]string{"Groups", ""})
 	}
 	for _, set := range []string{"CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"} {

@@ -94,7 +94,11 @@ func TestCorpus(t *testing.T) {
 	testenv.Need(t, testenv.Python)
 	d := newDriver(t)
 	s := pythonTemplate(d)
-	tmpl := newTemplate(t, d, s)
+	ways := map[string]driver.Template{"warm": newTemplate(t, d, s)}
+	if d.hasSlots() {
+		d.reuse = true
+		ways["warm, in a slot"] = onceTemplate(t, d)
+	}
 	programs := pycorpus.Programs(t)
 	if len(programs) < fewestPrograms {
 		t.Errorf("the corpus has %d programs; it is to have %d at least", len(programs), fewestPrograms)
@@ -104,7 +108,7 @@ func TestCorpus(t *testing.T) {
 	for range 4 {
 		all.Go(func() {
 			for p := range work {
-				compare(t, d, s, tmpl, p)
+				compare(t, d, s, ways, p)
 			}
 		})
 	}
@@ -120,22 +124,24 @@ func TestCorpus(t *testing.T) {
 // fewestPrograms is the least number of programs in the corpus.
 const fewestPrograms = 200
 
-func compare(t *testing.T, d *Driver, s driver.TemplateSpec, tmpl driver.Template, p program) {
+func compare(t *testing.T, d *Driver, s driver.TemplateSpec, ways map[string]driver.Template, p program) {
 	want, err := p.cold(t.Context(), d, s)
 	if err != nil {
 		t.Errorf("%s: cold: %v", p.Name, err)
 		return
 	}
-	got, err := p.warm(t.Context(), tmpl)
-	if sandbar.CodeOf(err) == sandbar.Unsupported && len(p.Env) > 0 {
-		return // the engine starts it cold
-	}
-	if err != nil {
-		t.Errorf("%s: warm: %v", p.Name, err)
-		return
-	}
-	if got != want {
-		t.Errorf("%s: warm it says\n%s\n%s(%s)\nand cold\n%s\n%s(%s)", p.Name, got.out, got.err, got.exit, want.out, want.err, want.exit)
+	for way, tmpl := range ways {
+		got, err := p.warm(t.Context(), tmpl)
+		if sandbar.CodeOf(err) == sandbar.Unsupported && len(p.Env) > 0 {
+			return // the engine starts it cold
+		}
+		if err != nil {
+			t.Errorf("%s: %s: %v", p.Name, way, err)
+			continue
+		}
+		if got != want {
+			t.Errorf("%s: %s it says\n%s\n%s(%s)\nand cold\n%s\n%s(%s)", p.Name, way, got.out, got.err, got.exit, want.out, want.err, want.exit)
+		}
 	}
 	if want.out+want.err == "" && strings.HasSuffix(want.exit, "exit code 0, signal 0") {
 		t.Errorf("%s: shows nothing that could differ", p.Name)

@@ -17,7 +17,9 @@ import (
 	"github.com/sandbar-dev/sandbar/driver"
 	"github.com/sandbar-dev/sandbar/internal/agent/client"
 	"github.com/sandbar-dev/sandbar/internal/agent/wire"
+	"github.com/sandbar-dev/sandbar/internal/linux/cgroup"
 	"github.com/sandbar-dev/sandbar/internal/linux/sandboxes"
+	"github.com/sandbar-dev/sandbar/internal/linux/slot"
 	"github.com/sandbar-dev/sandbar/internal/warm/python"
 )
 
@@ -51,6 +53,15 @@ var (
 
 // Fork makes a sandbox with a copy of the template. See driver.Template.
 func (t *template) Fork(ctx context.Context, id sandbar.ID) (driver.Sandbox, error) {
+	if t.once {
+		f, err := t.forkOnce(ctx, id)
+		switch {
+		case err == nil:
+			return f, nil
+		case sandbar.CodeOf(err) != sandbar.Unsupported:
+			return nil, err
+		}
+	}
 	f, err := t.fork(ctx, id, false)
 	if err != nil {
 		return nil, err
@@ -84,87 +95,120 @@ func (f *fork) enter(ctx context.Context, b *resources) error {
 	}
 	var held files
 	defer held.close()
-	var passed, last []*os.File
+	var last *os.File
 	if ruleset >= 0 {
-		last = append(last, held.add(ruleset, "ruleset"))
+		last = held.add(ruleset, "ruleset")
 	}
-	for _, conn := range []**net.UnixConn{&f.conn, &f.holder.conn} {
-		theirs, err := held.connect(conn, "fork", unix.SOCK_STREAM)
-		if err != nil {
-			return err
-		}
-		passed = append(passed, theirs)
-	}
-	request, joined, err := f.request(b, attrs, &held)
+	inside, err := held.namespaces(b.Init, slot.Namespaces())
 	if err != nil {
 		return err
 	}
-	request.Ruleset = len(last) > 0
-	passed = append(append(passed, joined...), last...)
-	if _, _, err := f.t.control.WriteMsgUnix(request.Append(nil), unix.UnixRights(fds(passed)...), nil); err != nil {
-		return sandbar.Errorf(sandbar.Gone, "the template has ended: %w", err)
-	}
-	// While the daemon holds the copy's ends of the sockets, await would not see end of file if the
-	// copy dies.
-	held.close()
-	held.list = nil
-	if err := f.await(ctx, b, attrs.Tag); err != nil {
+	request := f.t.request(b.uid(), attrs.Rlimits, wire.Rlimit{Resource: attrs.Resource, Soft: attrs.Tag, Hard: attrs.Tag})
+	request.Profile, request.Nice = f.profiles, b.nice
+	c, err := f.t.copy(ctx, request, b.Group, inside, last)
+	if err != nil {
 		return err
 	}
-	if n := f.holders(); n > 0 {
+	f.conn, f.holder.conn = c.conn, c.holder
+	if f.interpreter, err = f.Adopt(ctx, wire.Adopt{PID: c.pid, Tag: attrs.Tag}); err != nil {
+		return err
+	}
+	if n := f.t.holderTasks(); n > 0 {
 		return b.allow(n)
 	}
 	return nil
 }
 
-// holders returns the number of memory holders in the sandbox's control group.
-func (f *fork) holders() int {
-	if f.t.holders {
+// holderTasks returns the number of memory holders in the cgroup of a copy.
+func (t *template) holderTasks() int {
+	if t.holders {
 		return 1
 	}
 	return 0
 }
 
-// request makes the request for a copy. joined are the files of the control groups and namespaces
-// that the copy joins.
-func (f *fork) request(b *resources, attrs wire.AdoptAttrs, held *files) (r python.ForkRequest, joined []*os.File, err error) {
-	r = python.ForkRequest{Profile: f.profiles, Core: f.t.d.cookies, Ranged: f.t.d.IDs.Ranged, UID: uint32(b.uid()), GID: uint32(b.uid()), Nice: b.nice}
-	for _, l := range attrs.Rlimits {
+// request makes the request for a copy with a user, the limits of programs and a tag.
+func (t *template) request(uid int, limits []wire.Rlimit, tag wire.Rlimit) python.ForkRequest {
+	r := python.ForkRequest{Core: t.d.cookies, Ranged: t.d.IDs.Ranged, UID: uint32(uid), GID: uint32(uid)}
+	for _, l := range append(slices.Clone(limits), tag) {
 		r.Rlimits = append(r.Rlimits, python.Rlimit{Resource: l.Resource, Soft: l.Soft, Hard: l.Hard})
 	}
-	r.Rlimits = append(r.Rlimits, python.Rlimit{Resource: attrs.Resource, Soft: attrs.Tag, Hard: attrs.Tag})
-	if b.Group != nil {
-		groups, err := b.Group.JoinFiles()
-		if err != nil {
-			return r, nil, err
-		}
-		held.list = append(held.list, groups...)
-		joined, r.Cgroups = groups, len(groups)
-	}
-	inside, err := held.namespaces(b.Init, namespaces())
-	r.Namespaces = len(inside)
-	return r, append(joined, inside...), err
+	return r
 }
 
-// await waits until the copy is ready, and makes the agent adopt it.
-func (f *fork) await(ctx context.Context, b *resources, tag uint64) error {
+// copied is a copy of a template's interpreter in a sandbox.
+type copied struct {
+	pid          uint32        // in the sandbox
+	conn, holder *net.UnixConn // to the interpreter, and of its memory holder
+}
+
+// copy makes a copy of the template, which joins the control group and the namespaces and, if
+// ruleset is not nil, the Landlock domain. It returns when the copy waits for a program.
+func (t *template) copy(ctx context.Context, r python.ForkRequest, group *cgroup.Group, namespaces []*os.File, ruleset *os.File) (c copied, err error) {
+	var held files
+	defer held.close()
+	defer func() {
+		if err != nil {
+			c.close()
+		}
+	}()
+	var passed []*os.File
+	for _, conn := range []**net.UnixConn{&c.conn, &c.holder} {
+		theirs, err := held.connect(conn, "fork", unix.SOCK_STREAM)
+		if err != nil {
+			return c, err
+		}
+		passed = append(passed, theirs)
+	}
+	if group != nil {
+		groups, err := group.JoinFiles()
+		if err != nil {
+			return c, err
+		}
+		held.list = append(held.list, groups...)
+		passed, r.Cgroups = append(passed, groups...), len(groups)
+	}
+	passed, r.Namespaces = append(passed, namespaces...), len(namespaces)
+	if r.Ruleset = ruleset != nil; r.Ruleset {
+		passed = append(passed, ruleset)
+	}
+	if _, _, err := t.control.WriteMsgUnix(r.Append(nil), unix.UnixRights(fds(passed)...), nil); err != nil {
+		return c, sandbar.Errorf(sandbar.Gone, "the template has ended: %w", err)
+	}
+	// While the daemon holds the copy's ends of the sockets, await would not see end of file if the
+	// copy dies.
+	held.close()
+	held.list = nil
+	c.pid, err = c.await(ctx)
+	return c, err
+}
+
+func (c *copied) close() {
+	for _, conn := range []*net.UnixConn{c.conn, c.holder} {
+		if conn != nil {
+			conn.Close()
+		}
+	}
+}
+
+// await waits until the copy is ready, and returns its process id in the sandbox.
+func (c *copied) await(ctx context.Context) (uint32, error) {
 	buf := make([]byte, python.MaxReady)
-	n, err := readWithin(ctx, f.conn, buf)
+	n, err := readWithin(ctx, c.conn, buf)
 	if err != nil {
 		if ctx.Err() != nil {
-			return sandbar.Errorf(sandbar.CodeOfContext(ctx), "waiting for a copy of the template: %w", ctx.Err())
+			return 0, sandbar.Errorf(sandbar.CodeOfContext(ctx), "waiting for a copy of the template: %w", ctx.Err())
 		}
-		return sandbar.Errorf(sandbar.Gone, "a copy of the template ended before it was ready: %w", err)
+		return 0, sandbar.Errorf(sandbar.Gone, "a copy of the template ended before it was ready: %w", err)
 	}
 	pid, failure, ok := python.ParseReady(buf[:n])
 	switch {
 	case !ok:
-		return sandbar.Errorf(sandbar.Internal, "a copy of the template sent an invalid message")
+		return 0, sandbar.Errorf(sandbar.Internal, "a copy of the template sent an invalid message")
 	case failure != "":
-		return sandbar.Errorf(sandbar.Internal, "a copy of the template could not enter its sandbox: %s", sandbar.Quote(failure, 200))
+		return 0, sandbar.Errorf(sandbar.Internal, "a copy of the template could not enter its sandbox: %s", sandbar.Quote(failure, 200))
 	}
-	f.interpreter, err = f.Adopt(ctx, wire.Adopt{PID: pid, Tag: tag})
-	return err
+	return pid, nil
 }
 
 // The interpreter writes the program's file itself if the code is at most maxCode bytes and the
@@ -202,7 +246,7 @@ func (f *fork) Eval(ctx context.Context, e driver.Evaluation, std driver.Stdio) 
 	if err := ctx.Err(); err != nil {
 		return nil, sandbar.Errorf(sandbar.CodeOfContext(ctx), "cancelled before the program started: %w", err)
 	}
-	run, err := f.t.run(e)
+	run, err := f.t.evaluation(e)
 	if err != nil {
 		return nil, err
 	}
@@ -211,21 +255,24 @@ func (f *fork) Eval(ctx context.Context, e driver.Evaluation, std driver.Stdio) 
 	} else if err := driver.WriteFile(ctx, f.FS(), f.t.file, []byte(e.Code)); err != nil {
 		return nil, err
 	}
-	p, err := f.interpreter.Begin(std, func(fds []int) error {
-		message := run.Append(nil)
-		n, _, err := conn.WriteMsgUnix(message, unix.UnixRights(fds...), nil)
-		if err == nil && n < len(message) {
-			_, err = conn.Write(message[n:])
-		}
-		if err != nil {
-			return sandbar.Errorf(sandbar.Gone, "the interpreter has ended: %w", err)
-		}
-		return nil
-	})
+	p, err := f.interpreter.Begin(std, func(fds []int) error { return send(conn, run, fds) })
 	if err == nil {
 		go f.freeMemoryLater()
 	}
 	return p, err
+}
+
+// send sends a program with its standard streams to a copy.
+func send(conn *net.UnixConn, run python.Run, fds []int) error {
+	message := run.Append(nil)
+	n, _, err := conn.WriteMsgUnix(message, unix.UnixRights(fds...), nil)
+	if err == nil && n < len(message) {
+		_, err = conn.Write(message[n:])
+	}
+	if err != nil {
+		return sandbar.Errorf(sandbar.Gone, "the interpreter has ended: %w", err)
+	}
+	return nil
 }
 
 // holdFor is how long the memory of a program is held after its end. Most sandboxes are destroyed
@@ -259,7 +306,7 @@ func (f *fork) Start(ctx context.Context, c sandbar.Cmd, std driver.Stdio) (driv
 // freeMemory ends the memory holder and takes its process off the process limit.
 func (f *fork) freeMemory(ctx context.Context) error {
 	f.holder.release()
-	if err := f.holder.wait(ctx); err != nil || f.holders() == 0 {
+	if err := f.holder.wait(ctx); err != nil || f.t.holderTasks() == 0 {
 		return err
 	}
 	f.resources.Mu.Lock()
@@ -295,8 +342,8 @@ func (h *memoryHolder) wait(ctx context.Context) error {
 	}
 }
 
-// run makes the message for the copy. It returns an error if the program needs a cold start.
-func (t *template) run(e driver.Evaluation) (python.Run, error) {
+// evaluation makes the message for the copy. It returns an error if the program needs a cold start.
+func (t *template) evaluation(e driver.Evaluation) (python.Run, error) {
 	lack := func(field, what string) error {
 		return &sandbar.Error{Code: sandbar.Unsupported, Field: field, Message: "a warm interpreter cannot run this program: " + what, Fix: "start the program instead"}
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/driver"
+	"github.com/sandbar-dev/sandbar/internal/linux/slot"
 	"github.com/sandbar-dev/sandbar/internal/test/testenv"
 )
 
@@ -69,7 +70,7 @@ func TestMemoryHolder(t *testing.T) {
 	if i := bytes.Index(limits, []byte("Max cpu time")); err != nil || i < 0 || strings.Join(strings.Fields(string(limits[i:]))[3:5], " ") != "1 1" {
 		t.Errorf("its limits are %s, %v", limits, err)
 	}
-	for _, kind := range namespaces() {
+	for _, kind := range slot.Namespaces() {
 		var own, sandbox unix.Stat_t
 		fd, err := f.resources.Init.Open("ns/" + kind)
 		if err != nil {
@@ -166,7 +167,7 @@ func TestForkWithoutMachineCode(t *testing.T) {
 	tmpl := newTemplate(t, d, pythonTemplate(d))
 	before := descendants(t, d)
 	f := newFork(t, tmpl).(*fork)
-	if n := f.holders(); n != 0 {
+	if n := f.t.holderTasks(); n != 0 {
 		t.Errorf("the driver reports %d memory holders", n)
 	}
 	// The process between template and fork may not have been reaped yet.

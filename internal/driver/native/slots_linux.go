@@ -94,6 +94,8 @@ type slotted struct {
 	// what clean has found
 	memory, processes int64
 	limits            sandbar.Limits // of its sandboxes
+	template          *template      // whose copies enter its sandboxes; nil: programs start there
+	rlimits           []wire.Rlimit  // of programs, with the tag last
 	made              time.Time
 	proc              string // see procNames
 }
@@ -109,8 +111,11 @@ type single struct {
 	emptied chan struct{} // closed when no process is left
 	orphans chan struct{} // closed when the program has ended and left processes behind
 	read    chan struct{} // closed when nothing is read from the slot any more
-	program *client.Direct
 	pidfd   int
+
+	run     sync.Mutex
+	program *client.Direct // nil: there is none yet
+	over    bool           // no program can start any more
 
 	mu        sync.Mutex
 	signalled bool // the daemon has signalled the program
@@ -162,7 +167,7 @@ func (d *Driver) RunOnce(ctx context.Context, id sandbar.ID, s sandbar.Spec, o d
 	if err := d.Registry.Claim(string(id)); err != nil {
 		return nil, nil, err
 	}
-	x := &single{d: d, id: id, dead: make(chan struct{}), ended: make(chan struct{}), emptied: make(chan struct{}), orphans: make(chan struct{}), read: make(chan struct{}), pidfd: -1}
+	x := newSingle(d, id)
 	err := x.start(ctx, s, o, std)
 	if err == nil {
 		return x, x.program, nil
@@ -175,9 +180,13 @@ func (d *Driver) RunOnce(ctx context.Context, id sandbar.ID, s sandbar.Spec, o d
 	return nil, nil, err
 }
 
+func newSingle(d *Driver, id sandbar.ID) *single {
+	return &single{d: d, id: id, dead: make(chan struct{}), ended: make(chan struct{}), emptied: make(chan struct{}), orphans: make(chan struct{}), read: make(chan struct{}), pidfd: -1}
+}
+
 // start takes a slot and starts the program.
 func (x *single) start(ctx context.Context, s sandbar.Spec, o driver.OneShot, std driver.Stdio) (err error) {
-	if x.slot, err = x.d.takeSlot(ctx, s); err != nil {
+	if x.slot, err = x.d.takeSlot(ctx, s, nil); err != nil {
 		close(x.read)
 		return x.failed(ctx, err)
 	}
@@ -230,10 +239,7 @@ func (x *single) launch(ctx context.Context, s sandbar.Spec, o driver.OneShot, s
 			j.Env = append(j.Env, k+"="+v)
 		}
 	}
-	uid, gid := x.slot.HostIDs(sandboxUID)
-	program, fds, err := client.NewDirect(std, client.DirectOptions{
-		Signal: x.signal, Kill: x.killTree, Before: x.slot.before, Usage: x.slot.usage, Enforced: x.d.Facts.Enforced, UID: uid, GID: gid, ChownPipes: true,
-	})
+	program, fds, err := client.NewDirect(std, x.options(x.slot.before))
 	if err != nil {
 		return 0, err
 	}
@@ -249,6 +255,12 @@ func (x *single) launch(ctx context.Context, s sandbar.Spec, o driver.OneShot, s
 	return pid, nil
 }
 
+// options are what the driver adds to the program. before are the counters before its start.
+func (x *single) options(before client.Usage) client.DirectOptions {
+	uid, gid := x.slot.HostIDs(sandboxUID)
+	return client.DirectOptions{Signal: x.signal, Kill: x.killTree, Before: before, Usage: x.slot.usage, Enforced: x.d.Facts.Enforced, UID: uid, GID: gid, ChownPipes: true}
+}
+
 // follow reads what the slot reports until no process is left.
 func (x *single) follow(started bool) {
 	defer close(x.read)
@@ -256,12 +268,20 @@ func (x *single) follow(started bool) {
 	ctx := context.Background()
 	if started {
 		e, err := x.slot.slot.Ended(ctx)
+		x.run.Lock()
+		x.over = true
+		program := x.program
+		x.run.Unlock()
 		if err != nil {
-			x.program.Lost()
+			if program != nil {
+				program.Lost()
+			}
 			return
 		}
-		x.program.Exited(e)
 		close(x.ended)
+		if program != nil {
+			program.Exited(e)
+		}
 	}
 	for told := false; ; told = true {
 		empty, err := x.slot.slot.Emptied(ctx)
@@ -297,8 +317,17 @@ func (x *single) signal(sig int) error {
 	return err
 }
 
-// killTree kills all processes of the sandbox.
+// killTree kills all processes of the sandbox, the program first, so that the slot reports its end.
 func (x *single) killTree() error {
+	if err := x.signal(int(unix.SIGKILL)); err == nil {
+		t := time.NewTimer(endDelay)
+		defer t.Stop()
+		select {
+		case <-x.ended:
+		case <-x.read:
+		case <-t.C:
+		}
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), sandboxes.UndoTimeout)
 	defer cancel()
 	x.mu.Lock()
@@ -362,31 +391,34 @@ func (x *single) endedAlone() bool {
 	default:
 		return false
 	}
-	if x.program == nil {
+	x.run.Lock()
+	program := x.program
+	x.run.Unlock()
+	if program == nil {
 		return true
 	}
 	select {
-	case <-x.program.Done():
+	case <-program.Done():
 		return true
 	case <-t.C:
 		return false
 	}
 }
 
-// takeSlot returns a slot for a Spec.
-func (d *Driver) takeSlot(ctx context.Context, s sandbar.Spec) (*slotted, error) {
+// takeSlot returns a slot for a Spec, and for copies of a template if t is not nil.
+func (d *Driver) takeSlot(ctx context.Context, s sandbar.Spec, t *template) (*slotted, error) {
 	limits := s.Limits
 	limits.Timeout, limits.Output = 0, 0
 	d.slots.mu.Lock()
 	for i := len(d.slots.idle) - 1; i >= 0; i-- {
-		if x := d.slots.idle[i]; x.limits == limits {
+		if x := d.slots.idle[i]; x.limits == limits && x.template == t {
 			d.slots.idle = slices.Delete(d.slots.idle, i, i+1)
 			d.slots.mu.Unlock()
 			return x, nil
 		}
 	}
 	d.slots.mu.Unlock()
-	return d.makeSlot(ctx, s, limits)
+	return d.makeSlot(ctx, s, limits, t)
 }
 
 // putSlot keeps a slot for the next program, and reports false if that is not possible. The oldest
@@ -396,7 +428,7 @@ func (d *Driver) putSlot(x *slotted) bool {
 		return false
 	}
 	d.slots.mu.Lock()
-	if d.slots.closed {
+	if d.slots.closed || x.template != nil && x.template.retired {
 		d.slots.mu.Unlock()
 		return false
 	}
@@ -431,12 +463,29 @@ func (d *Driver) closeSlots() {
 }
 
 // dropIdle removes all idle slots.
-func (d *Driver) dropIdle() {
+func (d *Driver) dropIdle() { d.dropSlots(func(*slotted) bool { return true }) }
+
+// retire removes the idle slots of a template and makes putSlot keep no more of them.
+func (d *Driver) retire(t *template) {
 	d.slots.mu.Lock()
-	idle := d.slots.idle
-	d.slots.idle = nil
+	t.retired = true
 	d.slots.mu.Unlock()
-	for _, x := range idle {
+	d.dropSlots(func(x *slotted) bool { return x.template == t })
+}
+
+// dropSlots removes the idle slots for which drop returns true.
+func (d *Driver) dropSlots(drop func(*slotted) bool) {
+	d.slots.mu.Lock()
+	var dropped []*slotted
+	d.slots.idle = slices.DeleteFunc(d.slots.idle, func(x *slotted) bool {
+		if drop(x) {
+			dropped = append(dropped, x)
+			return true
+		}
+		return false
+	})
+	d.slots.mu.Unlock()
+	for _, x := range dropped {
 		d.dropSlot(x)
 	}
 }
@@ -447,6 +496,11 @@ func (x *slotted) clean() bool {
 		return false
 	}
 	now, err := x.count.Current()
+	// A memory holder that has closed its socket is about to end.
+	for end := time.Now().Add(endDelay); err == nil && now.PIDsCurrent > 1 && x.template != nil && time.Now().Before(end); {
+		time.Sleep(200 * time.Microsecond)
+		now, err = x.count.Current()
+	}
 	x.memory, x.processes = now.MemoryCurrent, now.PIDsCurrent
 	if err != nil || now.PIDsCurrent > 1 || now.MemoryCurrent > slotMemory {
 		return false
@@ -466,18 +520,19 @@ func (x *slotted) usage() client.Usage {
 }
 
 // makeSlot makes a slot.
-func (d *Driver) makeSlot(ctx context.Context, s sandbar.Spec, limits sandbar.Limits) (*slotted, error) {
+func (d *Driver) makeSlot(ctx context.Context, s sandbar.Spec, limits sandbar.Limits, t *template) (*slotted, error) {
 	s.Env, s.Image = nil, ""
 	proc := d.slots.procNames()
 	setup, err := d.plan(s, nil, policy.Files{})
 	if err != nil {
 		return nil, err
 	}
-	program, err := slot.Compile(slot.Plan{Setup: setup, Cookies: d.cookies, MostTag: hostenv.HardLimit(setup.TagResource)})
+	plan := slot.Plan{Setup: setup, Cookies: d.cookies, MostTag: hostenv.HardLimit(setup.TagResource), Enter: t != nil}
+	program, err := slot.Compile(plan)
 	if err != nil {
 		return nil, err
 	}
-	x := &slotted{Resources: sandboxes.Resources{ID: sandbar.NewID()}, d: d, limits: limits, made: time.Now(), proc: proc}
+	x := &slotted{Resources: sandboxes.Resources{ID: sandbar.NewID()}, d: d, limits: limits, template: t, rlimits: plan.Rlimits(), made: time.Now(), proc: proc}
 	if err := d.Build(ctx, &x.Resources, func() error { return x.boot(ctx, program, s) }); err != nil {
 		if x.slot != nil {
 			x.slot.Close()
@@ -492,7 +547,11 @@ func (x *slotted) boot(ctx context.Context, program *slot.Program, s sandbar.Spe
 	if err := x.TakeRange(); err != nil {
 		return err
 	}
-	if err := x.TakeGroup(hostenv.GroupLimits(x.d.Groups.Caps(), s.Limits, slotTasks)); err != nil {
+	tasks := slotTasks
+	if x.template != nil {
+		tasks += x.template.holderTasks()
+	}
+	if err := x.TakeGroup(hostenv.GroupLimits(x.d.Groups.Caps(), s.Limits, int64(tasks))); err != nil {
 		return err
 	}
 	if x.count, err = x.Group.OpenCounters(); err != nil {
@@ -503,6 +562,9 @@ func (x *slotted) boot(ctx context.Context, program *slot.Program, s sandbar.Spe
 		return err
 	}
 	request := x.d.IDs.Request(agent.ModeSlot, x.Range, sandboxUID)
+	if x.template != nil {
+		request.Owner = uint32(x.template.owner)
+	}
 	if x.Init, err = x.d.Spawner.Start(request, x.Group, x.slot.Socket, x.slot.Memory); err != nil {
 		return err
 	}

@@ -26,6 +26,7 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/linux/hostenv"
 	"github.com/sandbar-dev/sandbar/internal/linux/policy"
 	"github.com/sandbar-dev/sandbar/internal/linux/sandboxes"
+	"github.com/sandbar-dev/sandbar/internal/linux/slot"
 	"github.com/sandbar-dev/sandbar/internal/linux/spawn"
 	"github.com/sandbar-dev/sandbar/internal/warm/python"
 )
@@ -62,12 +63,15 @@ type template struct {
 	read    []string // environment variables that imports have read
 	holders bool     // copies have memory holders
 	owner   int      // the host uid that owns the user namespaces of forks; 0: the daemon's
+	once    bool     // forks run one program each
 
 	home     *resources      // nil: no home
 	sandbox  *client.Sandbox // of home
 	launcher *os.Process     // the parent of the interpreter
 	control  *net.UnixConn
 	dead     chan struct{} // closed when launcher has been waited for
+
+	retired bool // no slot is kept for forks; Driver.slots.mu guards it
 
 	closing sync.Mutex
 	closed  bool
@@ -101,7 +105,7 @@ var errInterpreterEnded = errors.New("it ended")
 
 // prepare is one attempt of Prepare.
 func (d *Driver) prepare(ctx context.Context, s driver.TemplateSpec) (*template, error) {
-	t := &template{d: d, spec: s.Spec, file: path.Join(sandbar.DefaultDir, s.File),
+	t := &template{d: d, spec: s.Spec, once: s.Once, file: path.Join(sandbar.DefaultDir, s.File),
 		env: merge(hostenv.HostEnvironment("user", s.Spec.Env), s.Env), dead: make(chan struct{})}
 	err := t.makeHome(ctx)
 	if err == nil {
@@ -242,12 +246,8 @@ func (t *template) homeNamespaces(held *files) ([]*os.File, error) {
 	if t.home == nil {
 		return nil, nil
 	}
-	return held.namespaces(t.home.Init, namespaces()[2:])
+	return held.namespaces(t.home.Init, slot.Namespaces()[2:])
 }
-
-// namespaces returns the kinds of a sandbox's namespaces, in the order of entering them: user
-// first, which gives the rights to enter the others, and mnt last.
-func namespaces() []string { return []string{"user", "pid", "net", "ipc", "uts", "cgroup", "mnt"} }
 
 // spawn starts the launcher, in the home's control group.
 func (t *template) spawn(inherit []*os.File) (err error) {
@@ -320,6 +320,7 @@ func (t *template) Close() error {
 	if t.closed {
 		return nil
 	}
+	t.d.retire(t)
 	if t.control != nil {
 		t.control.Close()
 	}

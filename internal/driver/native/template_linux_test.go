@@ -22,6 +22,7 @@ import (
 	"github.com/sandbar-dev/sandbar/driver"
 	"github.com/sandbar-dev/sandbar/driver/drivertest/escape"
 	"github.com/sandbar-dev/sandbar/internal/agent"
+	"github.com/sandbar-dev/sandbar/internal/linux/slot"
 	"github.com/sandbar-dev/sandbar/internal/test/testenv"
 )
 
@@ -304,7 +305,7 @@ func TestForkIsInside(t *testing.T) {
 	// The process that made the fork may take a moment to end.
 	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
 		inside, holders = split(t, interpreters(t, d, before))
-		if len(inside) == 1 && len(holders) == f.holders() {
+		if len(inside) == 1 && len(holders) == f.t.holderTasks() {
 			break
 		}
 		if time.Now().After(end) {
@@ -319,7 +320,7 @@ func TestForkIsInside(t *testing.T) {
 	if len(links) != 4 {
 		t.Errorf("it has %d descriptors", len(links))
 	}
-	for _, kind := range namespaces() {
+	for _, kind := range slot.Namespaces() {
 		var own, agents unix.Stat_t
 		fd, err := f.resources.Init.Open("ns/" + kind)
 		if err != nil {
@@ -422,6 +423,7 @@ func TestTemplateDies(t *testing.T) {
 type warm struct {
 	*Driver
 	t         *testing.T
+	once      bool // see TemplateSpec.Once
 	mu        sync.Mutex
 	templates map[string]driver.Template
 }
@@ -429,24 +431,50 @@ type warm struct {
 func (w *warm) Create(ctx context.Context, id sandbar.ID, s sandbar.Spec) (driver.Sandbox, error) {
 	env := s.Env
 	s.Env = nil
+	tmpl, err := w.template(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	b, err := tmpl.Fork(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	return &warmBox{fork: b.(*fork), env: env}, nil
+}
+
+// template returns the template of a Spec.
+func (w *warm) template(ctx context.Context, s sandbar.Spec) (driver.Template, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	key := fmt.Sprint(s)
 	if w.templates[key] == nil {
 		spec := pythonTemplate(w.Driver)
-		spec.Spec, spec.Env = s, nil
+		spec.Spec, spec.Env, spec.Once = s, nil, w.once
 		tmpl, err := w.Prepare(ctx, spec)
 		if err != nil {
 			return nil, err
 		}
 		w.templates[key] = tmpl
-		w.t.Cleanup(func() { tmpl.Close() })
 	}
-	b, err := w.templates[key].Fork(ctx, id)
-	if err != nil {
-		return nil, err
+	return w.templates[key], nil
+}
+
+// close closes the templates.
+func (w *warm) close() {
+	for _, tmpl := range w.templates {
+		if err := tmpl.Close(); err != nil {
+			w.t.Error(err)
+		}
 	}
-	return &warmBox{fork: b.(*fork), env: env}, nil
+}
+
+// isEvaluation reports whether a command is a Python program that a fork can evaluate.
+func isEvaluation(c sandbar.Cmd) bool {
+	return len(c.Args) >= 3 && strings.HasSuffix(c.Args[0], "python3") && c.Args[1] == "-c" && c.Dir == ""
+}
+
+func evaluation(c sandbar.Cmd, env map[string]string) driver.Evaluation {
+	return driver.Evaluation{Path: "main.py", Code: c.Args[2], Args: c.Args[3:], Env: env}
 }
 
 // warmBox is a fork that turns the first start of Python into an evaluation.
@@ -460,10 +488,10 @@ func (b *warmBox) Start(ctx context.Context, c sandbar.Cmd, std driver.Stdio) (d
 	env := maps.Clone(b.env)
 	maps.Copy(env, c.Env)
 	c.Env = env
-	if len(c.Args) < 3 || !strings.HasSuffix(c.Args[0], "python3") || c.Args[1] != "-c" || c.Dir != "" || !b.once.CompareAndSwap(false, true) {
+	if !isEvaluation(c) || !b.once.CompareAndSwap(false, true) {
 		return b.fork.Start(ctx, c, std)
 	}
-	return b.Eval(ctx, driver.Evaluation{Path: "main.py", Code: c.Args[2], Args: c.Args[3:], Env: env}, std)
+	return b.Eval(ctx, evaluation(c, env), std)
 }
 
 // The attacks are contained when they run in a copy of a warm interpreter as well.
@@ -471,6 +499,7 @@ func TestEscapeWarm(t *testing.T) {
 	testenv.Need(t, testenv.Python)
 	d := newDriver(t)
 	w := &warm{Driver: d, t: t, templates: map[string]driver.Template{}}
+	defer w.close()
 	s := pythonTemplate(d).Spec
 	s.AllowDegraded, s.Limits.Inodes = false, 1<<16
 	s.Limits.Memory = 1 << 30 // the watchdog counts what copies share for each of them

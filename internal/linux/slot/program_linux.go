@@ -2,6 +2,7 @@ package slot
 
 import (
 	"os"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -22,7 +23,7 @@ const (
 // Messages of a slot and of the first process of a sandbox, one byte each.
 const (
 	msgReady   = 'R' // the slot waits for a request to build a sandbox
-	msgBuilt   = 'B' // the first process waits for a job
+	msgBuilt   = 'B' // the first process waits for a job; with descriptors if Plan.Enter is set
 	msgStarted = 'S' // the program runs; with its pidfd
 	msgNoExec  = 'X' // the program was not started
 	msgEnded   = 'E' // the program has ended
@@ -34,8 +35,11 @@ const (
 // anyChild is the pid -1 of wait4(2).
 const anyChild = uint64(1<<64 - 1)
 
-// msgGo is any message to a slot.
-const msgGo = 'G'
+// Messages to a slot and to the first process.
+const (
+	msgGo    = 'G' // go on: build a sandbox, or start the job
+	msgAdopt = 'A' // the process at Program.pid is the program
+)
 
 // Program is a list of instructions for slots whose sandboxes all have the same plan.
 type Program struct {
@@ -58,7 +62,19 @@ type Plan struct {
 	Cookies bool
 	// MostTag is the hard limit of the resource of process tags.
 	MostTag uint64
+	// Enter says that another process enters the sandboxes to become the program: see Slot.Built.
+	Enter bool
 }
+
+// Rlimits returns the limits of programs and, as the last, their tag.
+func (p Plan) Rlimits() []wire.Rlimit {
+	tag := agent.FirstTag(p.MostTag)
+	return append(slices.Clone(p.Setup.Rlimits), wire.Rlimit{Resource: p.Setup.TagResource, Soft: tag, Hard: tag})
+}
+
+// Namespaces are the kinds of a sandbox's namespaces, in the order of entering them: user first,
+// which gives the rights to enter the others, and mnt last.
+func Namespaces() []string { return []string{"user", "pid", "net", "ipc", "uts", "cgroup", "mnt"} }
 
 // writer writes a Program.
 type writer struct {
@@ -102,15 +118,20 @@ func Compile(p Plan) (*Program, error) {
 
 // messages makes the headers of messages with descriptors (struct msghdr, recvmsg(2)).
 func (w *writer) messages() {
-	const header = 16 // of a control message
-	rights := uint64(unix.SOL_SOCKET | unix.SCM_RIGHTS<<32)
-	iov := func(addr uint64) uint64 { return w.words(addr, 1) }
 	w.control = w.space(64)
-	w.message = w.words(0, 0, iov(w.scratch), 1, w.control, 0, 0)
-	started := w.words(msgStarted)
-	sent := w.words(header+4, rights, 0)
-	w.reply = w.words(0, 0, iov(started), 1, sent, header+4, 0)
-	w.pidfd = sent + header
+	w.message = w.words(0, 0, w.words(w.scratch, 1), 1, w.control, 0, 0)
+	w.reply, w.pidfd = w.passing(msgStarted, 1)
+}
+
+// passing makes the header of a message of one byte with n descriptors. data is where they are, 4
+// bytes each; another 4 bytes follow.
+func (w *writer) passing(message byte, n int) (header, data uint64) {
+	const size = 16 // of the header of a control message
+	length := uint64(size + 4*n)
+	control := w.words(length, uint64(unix.SOL_SOCKET|unix.SCM_RIGHTS<<32))
+	w.space((4*n + 4 + 7) &^ 7)
+	text := w.words(uint64(message))
+	return w.words(0, 0, w.words(text, 1), 1, control, length, 0), control + size
 }
 
 // send sends a message of one byte.
@@ -262,10 +283,32 @@ func (w *writer) initial(plan []wire.Mount) error {
 	}
 	w.rlimits()
 	w.capabilities()
+	built := w.built()
 	w.filter("install the seccomp filter", s.Seccomp)
-	w.send(msgBuilt)
+	built()
 	w.job(quit)
 	return nil
+}
+
+// built opens the sandbox's namespaces if another process is to enter them, and returns the step
+// that reports that the sandbox is built.
+func (w *writer) built() (report func()) {
+	if !w.p.Enter {
+		return func() { w.send(msgBuilt) }
+	}
+	kinds := Namespaces()
+	n := len(kinds)
+	if w.ruleset != 0 {
+		n++
+	}
+	message, data := w.passing(msgBuilt, n)
+	for i, kind := range kinds { // in this order: each step writes 8 bytes
+		w.call("open a namespace", unix.SYS_OPENAT, cwd, "/proc/self/ns/"+kind, unix.O_RDONLY|unix.O_CLOEXEC, 0).save(data + 4*uint64(i))
+	}
+	if w.ruleset != 0 {
+		w.call("", interp.Store, loaded(w.ruleset)).optional().save(data + 4*uint64(len(kinds)))
+	}
+	return func() { w.call("report", unix.SYS_SENDMSG, interp.Socket, message, unix.MSG_NOSIGNAL) }
 }
 
 // loopback brings up "lo".
@@ -310,12 +353,9 @@ func (w *writer) landlock() error {
 	return nil
 }
 
-// rlimits sets the limits of programs, and the tag of the one program.
+// rlimits sets the limits and the tag of the one program.
 func (w *writer) rlimits() {
-	limits := append([]wire.Rlimit{}, w.p.Setup.Rlimits...)
-	tag := agent.FirstTag(w.p.MostTag)
-	limits = append(limits, wire.Rlimit{Resource: w.p.Setup.TagResource, Soft: tag, Hard: tag})
-	for _, r := range limits {
+	for _, r := range w.p.Rlimits() {
 		w.call("set a limit", unix.SYS_PRLIMIT64, 0, r.Resource, w.words(r.Soft, r.Hard), 0)
 	}
 }
@@ -338,14 +378,23 @@ func (w *writer) filter(name string, program []byte) {
 // program, and waits for the end of all processes.
 func (w *writer) job(quit label) {
 	w.set(w.message+40, 32)
+	w.set(w.scratch, 0)
 	w.call("receive a job", unix.SYS_RECVMSG, interp.Socket, w.message, unix.MSG_CMSG_CLOEXEC).zero(quit)
 	w.set(w.failed, 0)
-	child, failed := w.label(), w.label()
+	child, failed, started := w.label(), w.label(), w.label()
+	if w.p.Enter {
+		start := w.label()
+		w.equal(loaded(w.scratch), int(msgGo), start)
+		w.call("find the program", unix.SYS_PIDFD_OPEN, loaded(w.pid), 0).save(w.pidfd)
+		w.jump(started)
+		w.place(start)
+	}
 	w.call("start the program", unix.SYS_CLONE, uint64(unix.CLONE_VM|unix.CLONE_VFORK|unix.CLONE_PIDFD)|uint64(unix.SIGCHLD), 0, w.pidfd, 0, 0).zero(child).save(w.pid)
 	for i := range uint64(3) {
 		w.call("close a stream", unix.SYS_CLOSE, loaded(w.control+16+4*i))
 	}
 	w.equal(loaded(w.failed), 1, failed)
+	w.place(started)
 	w.call("report", unix.SYS_SENDMSG, interp.Socket, w.reply, unix.MSG_NOSIGNAL)
 	w.call("close the pidfd", unix.SYS_CLOSE, loaded(w.pidfd))
 

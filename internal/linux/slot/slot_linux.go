@@ -177,6 +177,39 @@ func (j *Prepared) failure() error {
 	return &Failure{Errno: found}
 }
 
+// Built waits until the sandbox is built, of a Program whose Plan.Enter is set. It returns
+// descriptors of the sandbox's namespaces, as in Namespaces, and of the Landlock ruleset of
+// programs, if this kernel has Landlock. The caller owns them. Start or Adopt must follow.
+func (s *Slot) Built(ctx context.Context) (fds []int, err error) {
+	message, fds, err := s.receive(ctx)
+	if n := len(Namespaces()); err == nil && (message != msgBuilt || len(fds) != n && len(fds) != n+1) {
+		err = s.unexpected(message)
+	}
+	if err != nil {
+		closeAll(fds)
+		return nil, err
+	}
+	return fds, nil
+}
+
+// Adopt makes a process that has entered the sandbox its program. pid is its number there, and its
+// parent is the sandbox's first process. It returns a pidfd, which the caller owns.
+func (s *Slot) Adopt(ctx context.Context, pid int) (pidfd int, err error) {
+	binary.LittleEndian.PutUint64(s.memory[s.program.pid-interp.Base:], uint64(pid))
+	if err := s.write(msgAdopt, nil); err != nil {
+		return -1, err
+	}
+	message, fds, err := s.receive(ctx)
+	switch {
+	case err != nil:
+		return -1, err
+	case message == msgStarted && len(fds) == 1:
+		return fds[0], nil
+	}
+	closeAll(fds)
+	return -1, s.unexpected(message)
+}
+
 // Ended waits for the program's end.
 func (s *Slot) Ended(ctx context.Context) (wire.Exited, error) {
 	var e wire.Exited
@@ -250,14 +283,17 @@ func codeOf(e unix.Errno, other sandbar.Code) sandbar.Code {
 // sendTimeout bounds the sending of a message, for which there is always room.
 const sendTimeout = 10 * time.Second
 
-// send sends a message with descriptors.
-func (s *Slot) send(fds []int) error {
+// send lets the slot or the first process go on.
+func (s *Slot) send(fds []int) error { return s.write(msgGo, fds) }
+
+// write sends a message with descriptors.
+func (s *Slot) write(message byte, fds []int) error {
 	var rights []byte
 	if len(fds) > 0 {
 		rights = unix.UnixRights(fds...)
 	}
 	s.conn.SetWriteDeadline(time.Now().Add(sendTimeout))
-	if _, _, err := s.conn.WriteMsgUnix([]byte{msgGo}, rights, nil); err != nil {
+	if _, _, err := s.conn.WriteMsgUnix([]byte{message}, rights, nil); err != nil {
 		return gone(err)
 	}
 	return nil

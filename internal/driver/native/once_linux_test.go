@@ -1,0 +1,128 @@
+package native
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/driver"
+)
+
+// onceTemplate prepares a template whose forks are in slots. It is closed at the test's end.
+func onceTemplate(t *testing.T, d *Driver) driver.Template {
+	t.Helper()
+	s := pythonTemplate(d)
+	s.Once = true
+	return newTemplate(t, d, s)
+}
+
+// evalOnce runs a program in a fork, which must be in a slot.
+func evalOnce(t *testing.T, tmpl driver.Template, code string) ended {
+	t.Helper()
+	f, err := tmpl.(*template).forkOnce(t.Context(), sandbar.NewID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out, errOut bytes.Buffer
+	p, err := f.Eval(t.Context(), driver.Evaluation{Path: "main.py", Code: code}, driver.Stdio{Stdout: &out, Stderr: &errOut})
+	if err != nil {
+		t.Fatal(errors.Join(err, f.Destroy(context.Background())))
+	}
+	r, err := p.Wait()
+	if err = errors.Join(err, f.Destroy(context.Background())); err != nil {
+		t.Fatal(err)
+	}
+	return ended{r, out.String(), errOut.String()}
+}
+
+// pythonShell is a Python program that becomes a shell.
+func pythonShell(code string) string {
+	return "import os\nos.execvp('sh', ['sh', '-c', " + strconv.Quote(code) + "])\n"
+}
+
+// A program finds the same in a warm interpreter of a slot as in a new interpreter.
+func TestOnceForkEqualsCold(t *testing.T) {
+	d := slotDriver(t)
+	s := pythonTemplate(d)
+	code := pythonShell(look)
+	cold := once(t, d, s.Spec, driver.OneShot{Cmd: sandbar.Cmd{Args: append(s.Argv, s.File), Env: s.Env}, File: sandbar.DefaultDir + "/main.py", Code: code})
+	warm := evalOnce(t, onceTemplate(t, d), code)
+	if diff := cmp.Diff(strings.Split(varying(cold.out+cold.err), "\n"), strings.Split(varying(warm.out+warm.err), "\n")); diff != "" || len(cold.out) < 4000 {
+		t.Errorf("cold (-) and warm (+) differ:\n%s\n%d bytes", diff, len(cold.out))
+	}
+}
+
+// A slot is used again for copies of its template, and for nothing else.
+func TestOnceForkSlots(t *testing.T) {
+	d := slotDriver(t)
+	one, other := onceTemplate(t, d), onceTemplate(t, d)
+	var used []*slotted
+	for range 5 {
+		if e := evalOnce(t, one, "print(1)"); e.out != "1\n" {
+			t.Fatalf("%+v: %s%s", e.Result, e.out, e.err)
+		}
+		if len(d.slots.idle) != 1 {
+			t.Fatalf("%d idle slots", len(d.slots.idle))
+		}
+		used = append(used, d.slots.idle[0])
+	}
+	if used[0] != used[4] {
+		t.Error("the slot was not used again")
+	}
+	evalOnce(t, other, "")
+	once(t, d, one.(*template).spec, shellOnce("true"))
+	if len(d.slots.idle) != 3 {
+		t.Errorf("%d idle slots for two templates and a shell", len(d.slots.idle))
+	}
+	there := newFork(t, one).(*onceFork)
+	if err := one.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if len(d.slots.idle) != 2 {
+		t.Errorf("%d idle slots after the end of a template", len(d.slots.idle))
+	}
+	if out := eval(t, there, "print('alive')"); out != "alive\n" {
+		t.Errorf("a fork without its template says %q", out)
+	}
+	if err := there.Destroy(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if len(d.slots.idle) != 2 {
+		t.Errorf("%d idle slots: that of a template that has ended is kept", len(d.slots.idle))
+	}
+}
+
+// A fork in a slot refuses what it cannot do, and the limits hold.
+func TestOnceForkLimits(t *testing.T) {
+	d := slotDriver(t)
+	s := pythonTemplate(d)
+	s.Once = true
+	s.Spec.Limits.PIDs, s.Spec.Limits.Memory = 8, 128<<20
+	tmpl := newTemplate(t, d, s)
+	f := newFork(t, tmpl).(*onceFork)
+	large := driver.Evaluation{Path: "main.py", Code: strings.Repeat("#", maxOnceCode+1)}
+	if _, err := f.Eval(t.Context(), large, driver.Stdio{}); sandbar.CodeOf(err) != sandbar.Unsupported {
+		t.Errorf("a large program: %v", err)
+	}
+	if e := evalOnce(t, tmpl, strings.Repeat("#", maxOnceCode-9)+"\nprint(1)"); e.out != "1\n" {
+		t.Errorf("a program of the largest size: %+v", e)
+	}
+	const processes = "import os, signal\nn = 0\ntry:\n while n < 100:\n  if os.fork() == 0: signal.pause()\n  n += 1\nexcept OSError: print(n, flush=True)\nos.killpg(0, 9)\n"
+	if e := evalOnce(t, tmpl, processes); e.out != "7\n" {
+		t.Errorf("with a limit of 8 processes a program starts %q others: %+v %s", e.out, e.Result, e.err)
+	}
+	if e := evalOnce(t, tmpl, "b = bytearray(300 << 20)"); e.Outcome != sandbar.OutOfMemory {
+		t.Errorf("more memory than the limit: %+v", e)
+	}
+	few := s
+	few.Spec.Limits.PIDs = copyTasks - 1
+	if _, err := newTemplate(t, d, few).(*template).forkOnce(t.Context(), sandbar.NewID()); sandbar.CodeOf(err) != sandbar.Unsupported {
+		t.Errorf("a slot for %d processes: %v", copyTasks-1, err)
+	}
+}
