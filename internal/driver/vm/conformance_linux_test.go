@@ -35,7 +35,7 @@ func TestConformance(t *testing.T) {
 	drivertest.Run(t, drivertest.Harness{
 		Name: Name, Skips: "testdata/skips.golden", Slow: true, Options: testOptions(t), Later: later(),
 		KnownFailures: knownFailures(),
-		New: func(h driver.Host) (driver.Driver, error) { return New(h, binary) },
+		New:           func(h driver.Host) (driver.Driver, error) { return New(h, binary) },
 	})
 }
 
