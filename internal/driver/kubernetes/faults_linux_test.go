@@ -26,7 +26,7 @@ func with(c *cluster.Cluster, pairs ...string) map[string]string {
 }
 
 // need returns the cluster, or skips.
-func need(t *testing.T) *cluster.Cluster {
+func need(t testing.TB) *cluster.Cluster {
 	t.Helper()
 	testenv.Need(t, testenv.Cluster, testenv.DebianImage)
 	return cluster.Of(t)
