@@ -77,13 +77,11 @@ func (f *onceFork) begin(ctx context.Context) (err error) {
 			close(f.read)
 		}
 	}()
-	if f.slot, err = f.d.takeSlot(ctx, f.t.spec, f.t); err != nil {
-		return f.failed(ctx, err)
-	}
-	fds, err := f.slot.slot.Built(ctx)
+	x, fds, err := f.d.takeSlot(ctx, f.t.spec, f.t)
 	if err != nil {
 		return f.failed(ctx, err)
 	}
+	f.slot = x
 	var held files
 	defer held.close()
 	for _, fd := range fds {
@@ -105,7 +103,7 @@ func (f *onceFork) begin(ctx context.Context) (err error) {
 	if err := f.verify(); err != nil {
 		return err
 	}
-	f.d.slots.failures.Store(0)
+	f.d.slots.worked()
 	f.before = f.slot.usage()
 	go f.follow(true)
 	return nil

@@ -25,20 +25,25 @@ func onceTemplate(t *testing.T, d *Driver) driver.Template {
 // evalOnce runs a program in a fork, which must be in a slot.
 func evalOnce(t *testing.T, tmpl driver.Template, code string) ended {
 	t.Helper()
-	f, err := tmpl.(*template).forkOnce(t.Context(), sandbar.NewID())
+	e, err := tryEval(t.Context(), tmpl, code)
 	if err != nil {
 		t.Fatal(err)
+	}
+	return e
+}
+
+func tryEval(ctx context.Context, tmpl driver.Template, code string) (ended, error) {
+	f, err := tmpl.(*template).forkOnce(ctx, sandbar.NewID())
+	if err != nil {
+		return ended{}, err
 	}
 	var out, errOut bytes.Buffer
-	p, err := f.Eval(t.Context(), driver.Evaluation{Path: "main.py", Code: code}, driver.Stdio{Stdout: &out, Stderr: &errOut})
+	p, err := f.Eval(ctx, driver.Evaluation{Path: "main.py", Code: code}, driver.Stdio{Stdout: &out, Stderr: &errOut})
 	if err != nil {
-		t.Fatal(errors.Join(err, f.Destroy(context.Background())))
+		return ended{}, errors.Join(err, f.Destroy(context.WithoutCancel(ctx)))
 	}
 	r, err := p.Wait()
-	if err = errors.Join(err, f.Destroy(context.Background())); err != nil {
-		t.Fatal(err)
-	}
-	return ended{r, out.String(), errOut.String()}
+	return ended{r, out.String(), errOut.String()}, errors.Join(err, f.Destroy(context.WithoutCancel(ctx)))
 }
 
 // pythonShell is a Python program that becomes a shell.

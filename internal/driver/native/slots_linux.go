@@ -50,6 +50,7 @@ func idleSlots() int { return 16 * runtime.NumCPU() }
 // slots is a driver's slots without a program.
 type slots struct {
 	failures atomic.Int32 // in succession
+	works    atomic.Bool  // a program has started in one
 
 	mu     sync.Mutex
 	idle   []*slotted // the one used last is the last
@@ -62,6 +63,12 @@ type slots struct {
 const slotFailures = 3
 
 func (s *slots) broken() bool { return s.failures.Load() >= slotFailures }
+
+// worked records that a program has started.
+func (s *slots) worked() {
+	s.failures.Store(0)
+	s.works.Store(true)
+}
 
 // procNames returns the names in /proc except processes. It reads them at most once a second. What
 // sandboxes must not see there is part of a slot's list.
@@ -186,13 +193,13 @@ func newSingle(d *Driver, id sandbar.ID) *single {
 
 // start takes a slot and starts the program.
 func (x *single) start(ctx context.Context, s sandbar.Spec, o driver.OneShot, std driver.Stdio) (err error) {
-	if x.slot, err = x.d.takeSlot(ctx, s, nil); err != nil {
+	if x.slot, _, err = x.d.takeSlot(ctx, s, nil); err != nil {
 		close(x.read)
 		return x.failed(ctx, err)
 	}
 	pid, err := x.launch(ctx, s, o, std)
 	if err == nil {
-		x.d.slots.failures.Store(0)
+		x.d.slots.worked()
 		x.program.Begin(pid)
 		go x.follow(true)
 		return nil
@@ -220,6 +227,8 @@ func (x *single) failed(ctx context.Context, err error) error {
 	case ctx.Err() != nil, code == sandbar.Exhausted:
 		return err
 	case code == sandbar.TooLarge:
+	case code == sandbar.Gone && x.d.slots.works.Load(): // somebody has killed its process
+		x.d.Log.Warn("a slot has ended; the program gets a sandbox with an agent", "sandbox", x.id, "error", err)
 	case x.d.slots.failures.Add(1) == slotFailures:
 		x.d.Log.Error("slots fail; from now on all programs get a sandbox with an agent", "error", err)
 	default:
@@ -405,20 +414,41 @@ func (x *single) endedAlone() bool {
 	}
 }
 
-// takeSlot returns a slot for a Spec, and for copies of a template if t is not nil.
-func (d *Driver) takeSlot(ctx context.Context, s sandbar.Spec, t *template) (*slotted, error) {
+// takeSlot returns a slot with a new sandbox for a Spec, and for a copy of a template if t is not
+// nil. fds are what slot.Slot.Built returns.
+func (d *Driver) takeSlot(ctx context.Context, s sandbar.Spec, t *template) (x *slotted, fds []int, err error) {
 	limits := s.Limits
 	limits.Timeout, limits.Output = 0, 0
+	for {
+		idle := d.idleSlot(limits, t)
+		if x = idle; x == nil {
+			if x, err = d.makeSlot(ctx, s, limits, t); err != nil {
+				return nil, nil, err
+			}
+		}
+		if fds, err = x.slot.Built(ctx); err == nil {
+			return x, fds, nil
+		}
+		d.dropSlot(x)
+		if idle == nil || sandbar.CodeOf(err) != sandbar.Gone {
+			return nil, nil, err
+		}
+		d.Log.Warn("an idle slot has ended", "error", err)
+	}
+}
+
+// idleSlot takes the slot that was used last of those for the limits and the template; nil: there
+// is none.
+func (d *Driver) idleSlot(limits sandbar.Limits, t *template) *slotted {
 	d.slots.mu.Lock()
+	defer d.slots.mu.Unlock()
 	for i := len(d.slots.idle) - 1; i >= 0; i-- {
 		if x := d.slots.idle[i]; x.limits == limits && x.template == t {
 			d.slots.idle = slices.Delete(d.slots.idle, i, i+1)
-			d.slots.mu.Unlock()
-			return x, nil
+			return x
 		}
 	}
-	d.slots.mu.Unlock()
-	return d.makeSlot(ctx, s, limits, t)
+	return nil
 }
 
 // putSlot keeps a slot for the next program, and reports false if that is not possible. The oldest

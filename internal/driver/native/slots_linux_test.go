@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -14,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -23,6 +25,7 @@ import (
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/driver"
 	"github.com/sandbar-dev/sandbar/driver/drivertest/escape"
+	"github.com/sandbar-dev/sandbar/internal/agent"
 	"github.com/sandbar-dev/sandbar/internal/test/testenv"
 )
 
@@ -483,6 +486,122 @@ func TestSlotKilled(t *testing.T) {
 	if e := once(t, d, s, shellOnce("echo next")); e.out != "next\n" {
 		t.Errorf("got %q", e.out)
 	}
+}
+
+// While the spawner, slots and first processes are killed at random, a program has its right
+// result, or it is lost and that is said. Later programs run in slots again, and nothing is left.
+func TestSlotsUnderKills(t *testing.T) {
+	testenv.Need(t, testenv.Python)
+	d := slotDriver(t)
+	var mu sync.Mutex
+	tmpl := onceTemplate(t, d)
+	// The engine prepares another template, too, when one has ended.
+	living := func() driver.Template {
+		mu.Lock()
+		defer mu.Unlock()
+		select {
+		case <-tmpl.Dead():
+			if err := tmpl.Close(); err != nil {
+				t.Error(err)
+			}
+			s := pythonTemplate(d)
+			s.Once = true
+			var err error
+			for range 100 { // the spawner may be killed again
+				if tmpl, err = d.Prepare(t.Context(), s); err == nil {
+					return tmpl
+				}
+			}
+			t.Fatalf("no template: %v", err)
+		default:
+		}
+		return tmpl
+	}
+	const workers = 4
+	programs := 30
+	if testenv.Long() {
+		programs = 1000
+	}
+	var kills, whole, lost, refused atomic.Int64
+	stop := make(chan struct{})
+	var killer, all sync.WaitGroup
+	killer.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			case <-time.After(100 * time.Millisecond):
+			}
+			var victims []int
+			for _, dir := range groupsOf(d.Owner) {
+				procs, _ := os.ReadFile(dir + "/cgroup.procs")
+				for f := range strings.FieldsSeq(string(procs)) {
+					if pid, err := strconv.Atoi(f); err == nil && bytes.HasPrefix(comm(pid), []byte(agent.Name)) {
+						victims = append(victims, pid)
+					}
+				}
+			}
+			if len(victims) == 0 || rand.IntN(10) == 0 {
+				victims = spawnersOf(d.Owner)
+			}
+			if len(victims) > 0 && unix.Kill(victims[rand.IntN(len(victims))], unix.SIGKILL) == nil {
+				kills.Add(1)
+			}
+		}
+	})
+	for w := range workers {
+		all.Go(func() {
+			for i := range programs {
+				token := strconv.Itoa(w*programs + i)
+				var e ended
+				var err error
+				if w%2 == 0 {
+					e, err = tryOnce(t.Context(), d, spec(d), shellOnce("sleep 0.01; echo "+token))
+				} else {
+					e, err = tryEval(t.Context(), living(), "import time; time.sleep(0.01); print("+token+")")
+				}
+				switch {
+				case err != nil && slices.Contains([]sandbar.Code{sandbar.Unsupported, sandbar.Gone, sandbar.Unavailable, sandbar.Internal}, sandbar.CodeOf(err)):
+					refused.Add(1)
+				case err != nil:
+					t.Errorf("program %s: %v", token, err)
+				case e.Outcome == sandbar.Lost, e.Outcome == sandbar.Signaled && e.Signal == 9:
+					lost.Add(1)
+				case e.Outcome == sandbar.Exited && e.ExitCode == 0 && e.out == token+"\n":
+					whole.Add(1)
+				default:
+					t.Errorf("program %s: %+v: %q %q", token, e.Result, e.out, e.err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	close(stop)
+	killer.Wait()
+	t.Logf("%d kills: %d programs whole, %d lost, %d refused", kills.Load(), whole.Load(), lost.Load(), refused.Load())
+	// The spawner has the programs of all workers; another process has one at most.
+	if n := lost.Load() + refused.Load(); n > workers*kills.Load() || whole.Load() == 0 {
+		t.Errorf("%d kills ended %d programs", kills.Load(), n)
+	}
+	waitUntil(t, "a slot runs a shell again", func() bool { // the last victim may not have ended yet
+		e, err := tryOnce(t.Context(), d, spec(d), shellOnce("echo next"))
+		return err == nil && e.out == "next\n"
+	})
+	waitUntil(t, "a slot runs a warm Python again", func() bool {
+		e, err := tryEval(t.Context(), living(), "print('next')")
+		return err == nil && e.out == "next\n"
+	})
+	d.dropIdle()
+	if err := living().Close(); err != nil {
+		t.Error(err)
+	}
+	waitUntil(t, "nothing is left", func() bool { return len(groupsOf(d.Owner)) == 0 && len(descendants(t, d)) == 0 })
+}
+
+// comm returns the name of a process.
+func comm(pid int) []byte {
+	name, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/comm")
+	return name
 }
 
 // Every attack of a program that a sandbox with an agent contains is contained in one of a slot.

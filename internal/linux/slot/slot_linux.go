@@ -129,15 +129,11 @@ type Prepared struct {
 	l *jobList
 }
 
-// Start waits until the sandbox is built and starts the program with three descriptors as its
-// standard streams. It returns a pidfd, which the caller owns, and the process id in the sandbox. A
-// *Failure says why the program was not started; the slot then reports the sandbox's end as after a
-// program.
+// Start starts the program, after Built, with three descriptors as its standard streams. It returns
+// a pidfd, which the caller owns, and the process id in the sandbox. A *Failure says why the program
+// was not started; the slot then reports the sandbox's end as after a program.
 func (j *Prepared) Start(ctx context.Context, fds []int) (pidfd, pid int, err error) {
 	s := j.s
-	if err := s.expect(ctx, msgBuilt); err != nil {
-		return -1, 0, err
-	}
 	if err := s.send(fds); err != nil {
 		return -1, 0, err
 	}
@@ -177,13 +173,16 @@ func (j *Prepared) failure() error {
 	return &Failure{Errno: found}
 }
 
-// Built waits until the sandbox is built, of a Program whose Plan.Enter is set. It returns
-// descriptors of the sandbox's namespaces, as in Namespaces, and of the Landlock ruleset of
-// programs, if this kernel has Landlock. The caller owns them. Start or Adopt must follow.
+// Built waits until the sandbox is built. If Plan.Enter is set, it returns descriptors of the
+// sandbox's namespaces, as in Namespaces, and of the Landlock ruleset of programs, if this kernel
+// has Landlock. The caller owns them. Start or Adopt must follow. Gone: the slot has ended.
 func (s *Slot) Built(ctx context.Context) (fds []int, err error) {
 	message, fds, err := s.receive(ctx)
-	if n := len(Namespaces()); err == nil && (message != msgBuilt || len(fds) != n && len(fds) != n+1) {
+	if err == nil && message != msgBuilt {
 		err = s.unexpected(message)
+	}
+	if err == nil && s.ended() {
+		err = gone(net.ErrClosed)
 	}
 	if err != nil {
 		closeAll(fds)
@@ -245,6 +244,20 @@ func (s *Slot) Emptied(ctx context.Context) (bool, error) {
 	return false, s.unexpected(message)
 }
 
+// ended reports whether the slot or the first process has ended after it had built the sandbox:
+// then there is another message, or the connection is closed.
+func (s *Slot) ended() (ended bool) {
+	raw, err := s.conn.SyscallConn()
+	if err != nil {
+		return true
+	}
+	err = raw.Control(func(fd uintptr) {
+		_, _, err := unix.Recvfrom(int(fd), make([]byte, 1), unix.MSG_PEEK|unix.MSG_DONTWAIT)
+		ended = err != unix.EAGAIN
+	})
+	return ended || err != nil
+}
+
 // word reads 64 bits of the memory.
 func (s *Slot) word(addr uint64) uint64 {
 	return binary.LittleEndian.Uint64(s.memory[addr-interp.Base:])
@@ -266,6 +279,9 @@ func (s *Slot) unexpected(message byte) error {
 		errno := unix.Errno(-int64(s.word(interp.Base + interp.FailedResult)))
 		return sandbar.Errorf(codeOf(errno, sandbar.Unsupported), "the sandbox could not be built: %s: %w",
 			s.program.stepAt(s.word(interp.Base+interp.FailedAt)), errno)
+	}
+	if message == msgDone {
+		return sandbar.Errorf(sandbar.Gone, "the first process of a slot's sandbox has ended")
 	}
 	return sandbar.Errorf(sandbar.Internal, "a slot sent %q out of turn", message)
 }
