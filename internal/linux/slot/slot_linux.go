@@ -130,8 +130,8 @@ type Prepared struct {
 }
 
 // Start starts the program, after Built, with three descriptors as its standard streams. It returns
-// a pidfd, which the caller owns, and the process id in the sandbox. A *Failure says why the program
-// was not started; the slot then reports the sandbox's end as after a program.
+// a pidfd, which the caller owns, and the process id in the sandbox. A *Failure says why the
+// program was not started; the slot then reports the sandbox's end as after a program.
 func (j *Prepared) Start(ctx context.Context, fds []int) (pidfd, pid int, err error) {
 	s := j.s
 	if err := s.send(fds); err != nil {
