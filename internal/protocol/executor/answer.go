@@ -14,6 +14,24 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/protocol/bulk"
 )
 
+// response is the response to a request. streams: it may have begun and not be complete.
+type response struct {
+	http.ResponseWriter
+	streams bool
+}
+
+// Unwrap implements the interface of http.ResponseController.
+func (r *response) Unwrap() http.ResponseWriter { return r.ResponseWriter }
+
+// newOut makes a response one of any length, with a deadline for each write. The end of ctx ends it.
+func newOut(w http.ResponseWriter, ctx context.Context, stall time.Duration) *out {
+	if r, ok := w.(*response); ok {
+		r.streams = true
+		w = r.ResponseWriter
+	}
+	return &out{ResponseWriter: w, link: newLink(w, ctx), stall: stall}
+}
+
 // answerText responds in the form of the protocol's error bodies.
 func answerText(w http.ResponseWriter, status int, text string) {
 	http.Error(w, text, status)
@@ -163,7 +181,7 @@ type out struct {
 }
 
 func (s *Server) out(w http.ResponseWriter) *out {
-	return &out{ResponseWriter: w, link: newLink(w, s.ctx), stall: s.options.Stall}
+	return newOut(w, s.ctx, s.options.Stall)
 }
 
 // Write writes p. It fails if the client reads nothing for Options.Stall.

@@ -3,6 +3,7 @@ package executor
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"maps"
 	"net/http"
 	"regexp"
@@ -231,5 +232,31 @@ func TestManySubscribers(t *testing.T) {
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// A request in progress at the end of the server is answered: it says why it ended.
+func TestAnswerAtClose(t *testing.T) {
+	r, _ := newFaulty(t, Options{})
+	q := r.request(http.MethodPost, "/run", strings.NewReader(`{"cmd": "block-until never"}`))
+	got := make(chan answer)
+	go func() {
+		defer close(got)
+		resp, err := r.client.Do(q)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer resp.Body.Close()
+		b, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		got <- answer{resp.StatusCode, resp.Header, string(b)}
+	}()
+	time.Sleep(50 * time.Millisecond)
+	r.server.Close()
+	if a := <-got; a.status < 500 || a.body == "" {
+		t.Errorf("%+v", a)
 	}
 }

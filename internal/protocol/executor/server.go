@@ -169,11 +169,20 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer s.busy.Done()
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
-	defer context.AfterFunc(s.ctx, func() {
+	l, cut := newLink(w, s.ctx), make(chan struct{})
+	stop := context.AfterFunc(s.ctx, func() {
+		defer close(cut)
 		cancel()
-		newLink(w, s.ctx).cut()
-	})()
-	route.serve(s, w, r.WithContext(ctx))
+		l.cut()
+	})
+	x := &response{ResponseWriter: w}
+	route.serve(s, x, r.WithContext(ctx))
+	if !stop() {
+		<-cut
+		if !x.streams { // it is whole, and says why the request ended
+			_ = l.control.SetWriteDeadline(time.Now().Add(s.options.Stall))
+		}
+	}
 }
 
 func (r route) allows(method string) bool {

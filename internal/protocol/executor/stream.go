@@ -26,7 +26,7 @@ func beginEvents(w http.ResponseWriter) {
 
 // events returns the out of a stream, which also ends when the client leaves. stop releases it.
 func (s *Server) events(w http.ResponseWriter, r *http.Request) (o *out, stop func() bool) {
-	o = &out{ResponseWriter: w, link: newLink(w, r.Context()), stall: s.options.Stall}
+	o = newOut(w, r.Context(), s.options.Stall)
 	return o, context.AfterFunc(r.Context(), o.cut)
 }
 
