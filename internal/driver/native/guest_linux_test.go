@@ -42,11 +42,11 @@ func guestShare(t *testing.T) string {
 // inGuest runs tests of guestShare as a user in a group, which belongs to the user.
 func inGuest(tests, cgroup string, uid uint32) guestplan.Command {
 	return guestplan.Command{
-		Args: []string{"/test/native.test", "-test.run", tests, "-test.v", "-test.short", "-test.timeout=170s"},
+		Args: []string{"/test/native.test", "-test.run", tests, "-test.v", "-test.short", "-test.timeout=350s"},
 		Env: []string{"PATH=/usr/bin:/bin", "HOME=/tmp", "TMPDIR=/tmp", "TESTENV_PREBUILT=1", "TESTENV_CACHE=/test",
 			goldenEnv + "=none"},
 		Cgroup: cgroup, UID: uid, GID: uid, Delegate: uid != 0,
-		Timeout: 3 * time.Minute,
+		Timeout: 6 * time.Minute,
 	}
 }
 

@@ -103,6 +103,20 @@ func TestOnceForkSlots(t *testing.T) {
 	}
 }
 
+// A killed slot, or first process, loses its own copy only.
+func TestOnceForkKilled(t *testing.T) {
+	d := slotDriver(t)
+	tmpl := onceTemplate(t, d)
+	killEach(t, func() (*single, driver.Single, driver.Process) {
+		f := newFork(t, tmpl).(*onceFork)
+		p, err := f.Eval(t.Context(), driver.Evaluation{Path: "main.py", Code: "import time; time.sleep(1000)"}, driver.Stdio{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return f.single, f, p
+	}, func() ended { return evalOnce(t, tmpl, "print('next')") })
+}
+
 // A fork in a slot refuses what it cannot do, and the limits hold.
 func TestOnceForkLimits(t *testing.T) {
 	d := slotDriver(t)

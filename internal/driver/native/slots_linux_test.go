@@ -424,34 +424,40 @@ func groupDirs(t *testing.T, d *Driver) (dirs []string) {
 func TestSlotKilled(t *testing.T) {
 	d := slotDriver(t)
 	s := spec(d)
-	tmpl := onceTemplate(t, d)
-	for _, kill := range []struct {
-		victim string
-		warm   bool
-	}{{"slot", false}, {"first process", false}, {"slot", true}, {"first process", true}} {
-		victim := kill.victim
-		var sb driver.Single
-		var p driver.Process
-		var x *single
-		var err error
-		if kill.warm {
-			f := newFork(t, tmpl).(*onceFork)
-			p, err = f.Eval(t.Context(), driver.Evaluation{Path: "main.py", Code: "import time; time.sleep(1000)"}, driver.Stdio{})
-			sb, x = f, f.single
-		} else {
-			sb, p, err = d.RunOnce(t.Context(), sandbar.NewID(), s, shellOnce("sleep 1000"), driver.Stdio{})
-			x, _ = sb.(*single)
-		}
+	killEach(t, func() (*single, driver.Single, driver.Process) {
+		sb, p, err := d.RunOnce(t.Context(), sandbar.NewID(), s, shellOnce("sleep 1000"), driver.Stdio{})
 		if err != nil {
 			t.Fatal(err)
 		}
+		return sb.(*single), sb, p
+	}, func() ended { return once(t, d, s, shellOnce("echo next")) })
+	// An idle slot that was killed is replaced.
+	for _, x := range d.slots.idle {
+		if err := x.Init.Kill(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		x.Init = nil
+	}
+	if _, err := tryOnce(t.Context(), d, s, shellOnce("true")); err != nil && sandbar.CodeOf(err) != sandbar.Unsupported {
+		t.Error(err)
+	}
+	if e := once(t, d, s, shellOnce("echo next")); e.out != "next\n" {
+		t.Errorf("got %q", e.out)
+	}
+}
+
+// killEach kills the slot, and then the first process, of a program that start starts. Afterwards
+// next must print "next".
+func killEach(t *testing.T, start func() (*single, driver.Single, driver.Process), next func() ended) {
+	t.Helper()
+	for i, victim := range []string{"slot", "first process"} {
+		x, sb, p := start()
 		pids, err := os.ReadFile(x.slot.Group.Dirs()[0] + "/cgroup.procs")
 		if err != nil {
 			t.Fatal(err)
 		}
 		list := strings.Fields(string(pids))
 		slices.SortFunc(list, func(a, b string) int { return len(a) - len(b) })
-		i := map[string]int{"slot": 0, "first process": 1}[victim]
 		pid, err := strconv.Atoi(list[i])
 		if err != nil {
 			t.Fatal(err)
@@ -466,25 +472,9 @@ func TestSlotKilled(t *testing.T) {
 		if err := sb.Destroy(t.Context()); err != nil {
 			t.Error(err)
 		}
-		if e := once(t, d, s, shellOnce("echo next")); e.out != "next\n" {
+		if e := next(); e.out != "next\n" {
 			t.Errorf("after the %s was killed: %q", victim, e.out)
 		}
-		if e := evalOnce(t, tmpl, "print('next')"); e.out != "next\n" {
-			t.Errorf("after the %s was killed: %q", victim, e.out)
-		}
-	}
-	// An idle slot that was killed is replaced.
-	for _, x := range d.slots.idle {
-		if err := x.Init.Kill(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		x.Init = nil
-	}
-	if _, err := tryOnce(t.Context(), d, s, shellOnce("true")); err != nil && sandbar.CodeOf(err) != sandbar.Unsupported {
-		t.Error(err)
-	}
-	if e := once(t, d, s, shellOnce("echo next")); e.out != "next\n" {
-		t.Errorf("got %q", e.out)
 	}
 }
 
