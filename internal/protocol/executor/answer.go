@@ -23,7 +23,8 @@ type response struct {
 // Unwrap implements the interface of http.ResponseController.
 func (r *response) Unwrap() http.ResponseWriter { return r.ResponseWriter }
 
-// newOut makes a response one of any length, with a deadline for each write. The end of ctx ends it.
+// newOut makes a response one of any length, with a deadline for each write. The end of ctx ends
+// it.
 func newOut(w http.ResponseWriter, ctx context.Context, stall time.Duration) *out {
 	if r, ok := w.(*response); ok {
 		r.streams = true
