@@ -141,6 +141,9 @@ func newRoutes() map[string]route {
 	}
 }
 
+// lastAnswer bounds the sending of an answer after Close.
+const lastAnswer = 10 * time.Second
+
 // ServeHTTP serves one request. Paths are those of the protocol, below "/" or below
 // "/koyeb-sandbox/".
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -180,7 +183,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !stop() {
 		<-cut
 		if !x.streams { // it is whole, and says why the request ended
-			_ = l.control.SetWriteDeadline(time.Now().Add(s.options.Stall))
+			_ = l.control.SetWriteDeadline(time.Now().Add(lastAnswer))
 		}
 	}
 }
