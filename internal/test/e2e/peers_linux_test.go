@@ -1,8 +1,10 @@
 package e2e
 
 import (
+	"bytes"
 	"crypto/rand"
 	"encoding/json"
+	"fmt"
 	"io"
 	"maps"
 	"net/http"
@@ -269,6 +271,15 @@ func TestQuotasOverPeers(t *testing.T) {
 	if err := all[2].cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
+	waitUntil(t, "all its threads stand still", func() (running []string) {
+		stats, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", all[2].cmd.Process.Pid))
+		for _, path := range stats {
+			if b, _ := os.ReadFile(path); !bytes.Contains(b, []byte(") T ")) {
+				running = append(running, path)
+			}
+		}
+		return running
+	})
 	unknown := 0
 	for _, d := range all[:2] {
 		switch status, text := create(d); {
