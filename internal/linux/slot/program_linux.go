@@ -45,6 +45,7 @@ const (
 type Program struct {
 	*list
 	machineID, bootID uint64 // addresses of the texts
+	passed            int    // number of descriptors that Slot.Built returns
 	cwd               string // of sandboxes
 	env               []string
 
@@ -301,6 +302,7 @@ func (w *writer) built() (report func()) {
 	if w.ruleset != 0 {
 		n++
 	}
+	w.passed = n
 	message, data := w.passing(msgBuilt, n)
 	for i, kind := range kinds { // in this order: each step writes 8 bytes
 		w.call("open a namespace", unix.SYS_OPENAT, cwd, "/proc/self/ns/"+kind, unix.O_RDONLY|unix.O_CLOEXEC, 0).save(data + 4*uint64(i))

@@ -178,8 +178,12 @@ func (j *Prepared) failure() error {
 // has Landlock. The caller owns them. Start or Adopt must follow. Gone: the slot has ended.
 func (s *Slot) Built(ctx context.Context) (fds []int, err error) {
 	message, fds, err := s.receive(ctx)
-	if err == nil && message != msgBuilt {
+	switch {
+	case err != nil:
+	case message != msgBuilt:
 		err = s.unexpected(message)
+	case len(fds) != s.program.passed: // the kernel drops those for which this process has no room
+		err = sandbar.Errorf(sandbar.Exhausted, "a slot passed %d descriptors and %d arrived: raise the limit of open files", s.program.passed, len(fds))
 	}
 	if err == nil && s.ended() {
 		err = gone(net.ErrClosed)
