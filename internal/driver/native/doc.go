@@ -20,7 +20,9 @@
 // A sandbox is first computed as data (plan_linux.go), and then built by the driver
 // (resources_linux.go) and the agent. A small child process of the daemon, which does not grow with
 // it, forks the agents (package spawn). To destroy a sandbox the driver kills the agent: the kernel
-// kills a PID namespace with its PID 1 (pid_namespaces(7)).
+// kills a PID namespace with its PID 1 (pid_namespaces(7)). Where the host allows it, a sandbox for
+// one program has no agent: it is in a slot (package slot), where the program starts
+// (slots_linux.go) or a copy of a warm Python enters (once_linux.go).
 //
 // The driver works as root and as an ordinary user. Limits are enforced by cgroup v2 or v1 if they
 // can be used, otherwise by rlimits and a watchdog; Caps returns which. The driver creates no files

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/driver"
@@ -143,5 +144,41 @@ func TestOnceForkLimits(t *testing.T) {
 	few.Spec.Limits.PIDs = copyTasks - 1
 	if _, err := newTemplate(t, d, few).(*template).forkOnce(t.Context(), sandbar.NewID()); sandbar.CodeOf(err) != sandbar.Unsupported {
 		t.Errorf("a slot for %d processes: %v", copyTasks-1, err)
+	}
+}
+
+// A copy enters all namespaces or none: if the daemon has no room for their descriptors, there is
+// no fork.
+func TestOnceForkWithoutDescriptors(t *testing.T) {
+	d := slotDriver(t)
+	tmpl := onceTemplate(t, d).(*template)
+	evalOnce(t, tmpl, "")
+	var was unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &was); err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Setrlimit(unix.RLIMIT_NOFILE, &was)
+	few := unix.Rlimit{Cur: uint64(descriptors(t)) + 100, Max: was.Max}
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &few); err != nil {
+		t.Fatal(err)
+	}
+	var all []int
+	for {
+		fd, err := unix.Open("/dev/null", unix.O_CLOEXEC, 0)
+		if err != nil {
+			break
+		}
+		all = append(all, fd)
+	}
+	const room = 5 // less than there are namespaces
+	for _, fd := range all[:room] {
+		unix.Close(fd)
+	}
+	_, _, err := d.takeSlot(t.Context(), tmpl.spec, tmpl)
+	for _, fd := range all[room:] {
+		unix.Close(fd)
+	}
+	if sandbar.CodeOf(err) != sandbar.Exhausted {
+		t.Errorf("with room for %d descriptors: %v", room, err)
 	}
 }
