@@ -52,6 +52,7 @@ type soak struct {
 	lost       int
 	faults     []string
 	looks      []look
+	programs   []map[string]int // the processes' names at each look
 }
 
 // runSoak loads a daemon over all its protocols for a given time: programs that end normally, time
@@ -86,7 +87,8 @@ func runSoak(l *lab, length time.Duration) int {
 // The last is the iii engine's default.
 const (
 	soakTemplates = "[{language: python, min: 4, max: 4}, {min: 4, max: 4}, {language: javascript, min: 2, max: 2}, {memory: 512MiB, cpus: 1, min: 2, max: 2}]"
-	soakReady     = 4 + 4 + 2 + 2
+	soakPython    = 4
+	soakReady     = soakPython + 4 + 2 + 2
 )
 
 func startSoak(l *lab) (*soak, error) {
@@ -238,6 +240,9 @@ func (s *soak) report(length time.Duration, wrong []string) int {
 		fmt.Printf("  %-32s %7d\n", name, s.done[name])
 	}
 	flat := table(s.looks)
+	if n := len(s.programs); n > 0 {
+		fmt.Printf("processes at the first look: %v\nprocesses at the last look:  %v\n", s.programs[0], s.programs[n-1])
+	}
 	fmt.Printf("callers without an answer: %d\nexecutions lost or with another end than their program's: %d\n", s.unanswered, s.lost)
 	for _, f := range append(s.faults, wrong...) {
 		fmt.Println("  " + f)

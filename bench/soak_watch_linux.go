@@ -28,6 +28,17 @@ type quantity struct {
 
 func exactly(float64) float64 { return 0 }
 
+// What may differ between two looks at a daemon at rest: a new maximum of programs at once leaves
+// more slots idle (package native), and a killed template leaves its ready forks, each with a memory
+// holder that then has no parent.
+const (
+	idleSlots     = 8
+	slotProcesses = 2 // the slot and the first process of its next sandbox
+	slotGroups    = 4
+	slotSpaces    = 8
+	readyHolders  = soakPython
+)
+
 func upTo(n float64) func(float64) float64 { return func(float64) float64 { return n } }
 
 // memorySlack is an eighth, and at least 8 MiB: the size of a Go heap varies by a factor of two
@@ -51,11 +62,11 @@ func quantities() []quantity {
 		{"threads", func(s *soak) float64 { return float64(entriesIn(s.proc("task"))) }, upTo(10)},
 		{"mounts", func(s *soak) float64 { return float64(lines(s.proc("mountinfo"))) }, exactly},
 		{"mounts of this program's", func(*soak) float64 { return float64(lines("/proc/self/mountinfo")) }, exactly},
-		{"control groups", func(s *soak) float64 { return float64(len(groupsOf(s.owner()))) }, exactly},
-		{"namespaces", func(s *soak) float64 { return float64(namespaces(s.descendants())) }, exactly},
-		{"processes", func(s *soak) float64 { return float64(len(s.descendants())) }, exactly},
+		{"control groups", func(s *soak) float64 { return float64(len(groupsOf(s.owner()))) }, upTo(idleSlots * slotGroups)},
+		{"namespaces", func(s *soak) float64 { return float64(namespaces(s.descendants())) }, upTo(idleSlots * slotSpaces)},
+		{"processes", func(s *soak) float64 { return float64(len(s.descendants())) }, upTo(idleSlots*slotProcesses + readyHolders)},
 		{"zombies", func(s *soak) float64 { return float64(zombies(s.descendants())) }, exactly},
-		{"orphans", func(s *soak) float64 { return float64(s.orphans()) }, exactly},
+		{"orphans", func(s *soak) float64 { return float64(s.orphans()) }, upTo(readyHolders)},
 		{"runtime directory's entries", func(s *soak) float64 { return float64(len(entriesBelow(s.daemon.dir + "/run"))) }, exactly},
 		{"ready sandboxes", func(s *soak) float64 { return s.metric("sandbar_sandboxes_ready") }, exactly},
 	}
@@ -105,6 +116,11 @@ func (s *soak) look(began time.Time) {
 		l = append(l, q.read(s))
 	}
 	s.looks = append(s.looks, l)
+	programs := map[string]int{}
+	for _, p := range s.descendants() {
+		programs[p.name]++
+	}
+	s.programs = append(s.programs, programs)
 }
 
 // unsettled describes sandboxes other than the wanted number of ready ones; "" for none.
@@ -224,9 +240,6 @@ func (s *soak) orphans() (n int) {
 	for pid, p := range family(os.Getpid()) {
 		if p.parent == os.Getpid() && pid != s.daemon.cmd.Process.Pid && int64(pid) != s.stdio.Load() {
 			n++
-			s.mu.Lock()
-			s.note(fmt.Sprintf("orphan: process %d %s in state %s", pid, p.name, p.state))
-			s.mu.Unlock()
 		}
 	}
 	return n
