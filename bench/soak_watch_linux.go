@@ -29,8 +29,8 @@ type quantity struct {
 func exactly(float64) float64 { return 0 }
 
 // What may differ between two looks at a daemon at rest: a new maximum of programs at once leaves
-// more slots idle (package native), and a killed template leaves its ready forks, each with a memory
-// holder that then has no parent.
+// more slots idle (package native), and a killed template leaves its ready forks, each with a
+// memory holder that then has no parent.
 const (
 	idleSlots     = 8
 	slotProcesses = 2 // the slot and the first process of its next sandbox
