@@ -2,6 +2,7 @@ package driver
 
 import (
 	"context"
+	"io/fs"
 
 	"github.com/sandbar-dev/sandbar"
 )
@@ -33,3 +34,37 @@ type Single interface {
 	// Destroy is Sandbox.Destroy.
 	Destroy(ctx context.Context) error
 }
+
+// OneProgram implements Start and FS for a Sandbox that has been made for one program: all is
+// Unsupported.
+type OneProgram struct{}
+
+// Start implements Sandbox.
+func (OneProgram) Start(context.Context, sandbar.Cmd, Stdio) (Process, error) {
+	return nil, onlyOne()
+}
+
+// FS implements Sandbox.
+func (OneProgram) FS() sandbar.FS { return noFiles{} }
+
+func onlyOne() error {
+	return sandbar.Errorf(sandbar.Unsupported, "the sandbox runs the program of its interpreter only")
+}
+
+// noFiles is a sandbar.FS without operations.
+type noFiles struct{}
+
+func (noFiles) Open(context.Context, string) (sandbar.File, error) { return nil, onlyOne() }
+func (noFiles) Create(context.Context, string, sandbar.CreateOptions) (sandbar.FileWriter, error) {
+	return nil, onlyOne()
+}
+func (noFiles) Stat(context.Context, string) (sandbar.FileInfo, error) {
+	return sandbar.FileInfo{}, onlyOne()
+}
+func (noFiles) ReadDir(context.Context, string, string, int) ([]sandbar.FileInfo, error) {
+	return nil, onlyOne()
+}
+func (noFiles) Mkdir(context.Context, string, fs.FileMode, bool) error { return onlyOne() }
+func (noFiles) Remove(context.Context, string, bool) error             { return onlyOne() }
+func (noFiles) Rename(context.Context, string, string) error           { return onlyOne() }
+func (noFiles) Chmod(context.Context, string, fs.FileMode, bool) error { return onlyOne() }

@@ -63,6 +63,9 @@ type Harness struct {
 	// Traces, if set, lists the driver's resources on the host that the suite does not find by
 	// itself.
 	Traces func() []string
+	// Trim, if set, drops what the driver keeps for later sandboxes, before the suite looks for
+	// traces.
+	Trim func(driver.Driver)
 	// Later are cases ("group/case", or a path.Match pattern such as "group/*") that run only in
 	// "make test-all", because they are slow with this driver or repeat another driver's test.
 	Later []string
@@ -342,6 +345,9 @@ func (s *suite) play(ctx context.Context, d driver.Driver, name string, tc testC
 	c := &C{s: s, d: d, dir: dir, name: name, ctx: ctx}
 	c.guard(func() { tc.run(c) })
 	c.cleanUp()
+	if s.h.Trim != nil {
+		s.h.Trim(d)
+	}
 	if c.failed() == "" {
 		if left := s.settle(before, dir); left != "" {
 			c.Errorf("traces remain after the case:\n%s", left)

@@ -26,7 +26,7 @@ type warmKind struct {
 	name                        string // in the names of cases
 	language, interpreter, file string
 	forked                      bool // by the driver's Templater
-	single                      bool // with TemplateSpec.Once
+	single                      bool // with TemplateSpec.Once; not forked: in a driver.OneShotter
 	prepare                     func(context.Context, driver.Driver, driver.TemplateSpec) (driver.Template, error)
 	// Programs. show prints its arguments, the variable WARM, its directory, the directory's files
 	// and its input, and exits with 3. fail ends with an error of the interpreter, die with a
@@ -84,7 +84,9 @@ p.wait()`}
 		fail: "if true; then", die: "kill -9 $$", wait: "echo up $$; until [ -e go ]; do sleep 0.01; done",
 		strange:  `tr -d '\n' </proc/sys/kernel/random/uuid; echo; echo $(ls -A) ${TRACE-none}; : >trace; TRACE=1`,
 		stranger: "main.sh none", tree: "sleep %d & echo up; exec sleep 1000"}
-	return []warmKind{forked, single, python, shell}
+	alone := python
+	alone.name, alone.single = "single-prestarted-python", true
+	return []warmKind{forked, single, python, alone, shell}
 }
 
 func prestarted(_ context.Context, d driver.Driver, t driver.TemplateSpec) (driver.Template, error) {
@@ -97,6 +99,9 @@ func warmCases() (all []testCase) {
 		needs := []need{needWarm(k)}
 		if k.forked {
 			needs = append([]need{needFactoryAbility[driver.Templater]("Templater")}, needs...)
+		}
+		if k.single && !k.forked {
+			needs = append([]need{needFactoryAbility[driver.OneShotter]("OneShotter")}, needs...)
 		}
 		if k.language == "python" {
 			needs = append([]need{needPython()}, needs...)

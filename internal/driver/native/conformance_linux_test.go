@@ -46,6 +46,7 @@ func TestConformanceImage(t *testing.T) {
 	drivertest.Run(t, drivertest.Harness{
 		Name:  Name,
 		Skips: skips(),
+		Trim:  trim,
 		New: func(h driver.Host) (driver.Driver, error) {
 			h.Images = images
 			d, err := New(h, binary)
@@ -63,12 +64,20 @@ func TestConformanceImage(t *testing.T) {
 	}
 }
 
+// trim drops the idle slots.
+func trim(d driver.Driver) {
+	if n, ok := driver.As[interface{ dropIdle() }](d); ok {
+		n.dropIdle()
+	}
+}
+
 func conformance(t *testing.T, mode, skips string, later ...string) {
 	testenv.Need(t, testenv.UserNS, testenv.Python)
 	binary := agentBinary(t)
 	drivertest.Run(t, drivertest.Harness{
 		Name:  Name,
 		Skips: skips,
+		Trim:  trim,
 		Later: later,
 		New: func(h driver.Host) (driver.Driver, error) {
 			d, err := New(h, binary)

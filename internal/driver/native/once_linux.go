@@ -3,7 +3,6 @@ package native
 import (
 	"bytes"
 	"context"
-	"io/fs"
 	"net"
 	"os"
 	"strconv"
@@ -20,6 +19,7 @@ import (
 // one program.
 type onceFork struct {
 	*single
+	driver.OneProgram
 	t      *template
 	holder memoryHolder
 	pid    int          // of the interpreter in the sandbox
@@ -30,10 +30,9 @@ type onceFork struct {
 }
 
 var (
-	_ driver.Sandbox    = (*onceFork)(nil)
-	_ driver.Evaluator  = (*onceFork)(nil)
-	_ driver.Watcher    = (*onceFork)(nil)
-	_ driver.PeakMemory = (*onceFork)(nil)
+	_ driver.Sandbox   = (*onceFork)(nil)
+	_ driver.Evaluator = (*onceFork)(nil)
+	_ driver.Watcher   = (*onceFork)(nil)
 )
 
 // The limits that a fork in a slot needs: copyTasks processes while the copy enters, and room for
@@ -210,36 +209,3 @@ func (f *onceFork) Destroy(ctx context.Context) error {
 	}
 	return f.holder.wait(ctx)
 }
-
-// PeakMemory implements driver.PeakMemory.
-func (f *onceFork) PeakMemory() int64 { return f.slot.usage().PeakMemory }
-
-// Start implements driver.Sandbox.
-func (f *onceFork) Start(context.Context, sandbar.Cmd, driver.Stdio) (driver.Process, error) {
-	return nil, onlyOne()
-}
-
-// FS implements driver.Sandbox.
-func (f *onceFork) FS() sandbar.FS { return noFiles{} }
-
-func onlyOne() error {
-	return sandbar.Errorf(sandbar.Unsupported, "the sandbox runs the program of its interpreter only")
-}
-
-// noFiles is a sandbar.FS without operations.
-type noFiles struct{}
-
-func (noFiles) Open(context.Context, string) (sandbar.File, error) { return nil, onlyOne() }
-func (noFiles) Create(context.Context, string, sandbar.CreateOptions) (sandbar.FileWriter, error) {
-	return nil, onlyOne()
-}
-func (noFiles) Stat(context.Context, string) (sandbar.FileInfo, error) {
-	return sandbar.FileInfo{}, onlyOne()
-}
-func (noFiles) ReadDir(context.Context, string, string, int) ([]sandbar.FileInfo, error) {
-	return nil, onlyOne()
-}
-func (noFiles) Mkdir(context.Context, string, fs.FileMode, bool) error { return onlyOne() }
-func (noFiles) Remove(context.Context, string, bool) error             { return onlyOne() }
-func (noFiles) Rename(context.Context, string, string) error           { return onlyOne() }
-func (noFiles) Chmod(context.Context, string, fs.FileMode, bool) error { return onlyOne() }

@@ -129,7 +129,10 @@ type single struct {
 	destroyed bool
 }
 
-var _ driver.OneShotter = (*Driver)(nil)
+var (
+	_ driver.OneShotter = (*Driver)(nil)
+	_ driver.PeakMemory = (*single)(nil)
+)
 
 // TakesOneShots implements driver.OneShotter.
 func (d *Driver) TakesOneShots(s sandbar.Spec) bool {
@@ -346,6 +349,9 @@ func (x *single) killTree() error {
 	}
 	return x.slot.remove(ctx, x.read)
 }
+
+// PeakMemory implements driver.PeakMemory.
+func (x *single) PeakMemory() int64 { return x.slot.usage().PeakMemory }
 
 // Dead implements driver.Single.
 func (x *single) Dead() <-chan struct{} { return x.dead }

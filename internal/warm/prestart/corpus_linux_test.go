@@ -154,9 +154,16 @@ func finish(t *testing.T, sb driver.Sandbox, p driver.Process, out, errOut *byte
 // compare runs every program of a corpus cold and warm and compares the outcomes.
 func compare(t *testing.T, programs []program, language, interpreter, file string, env map[string]string) {
 	d := nativeDriver(t)
-	tpl, err := prestart.Prepare(d, driver.TemplateSpec{Spec: spec(), Language: language, Argv: []string{interpreter}, File: file, Env: env})
-	if err != nil {
-		t.Fatal(err)
+	templates := map[string]driver.Template{}
+	for way, once := range map[string]bool{"in a sandbox with files": false, "in a sandbox for one program": true} {
+		if o, ok := d.(driver.OneShotter); once && (!ok || !o.TakesOneShots(spec()) || prestart.StartsFast(language)) {
+			continue // both are the same
+		}
+		tpl, err := prestart.Prepare(d, driver.TemplateSpec{Spec: spec(), Language: language, Argv: []string{interpreter}, File: file, Env: env, Once: once})
+		if err != nil {
+			t.Fatal(err)
+		}
+		templates[way] = tpl
 	}
 	for _, p := range programs {
 		t.Run(p.name, func(t *testing.T) {
@@ -181,30 +188,31 @@ func compare(t *testing.T, programs []program, language, interpreter, file strin
 				t.Errorf("the program wrote nothing: %s", cold.Stderr)
 			}
 			job := driver.Evaluation{Path: file, Args: p.args, Env: all, Dir: sandbar.DefaultDir}
-			warm := func(eval func(driver.Sandbox, driver.Stdio) (driver.Process, error)) outcome {
-				sb, err := tpl.Fork(t.Context(), sandbar.NewID())
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer sb.Destroy(context.Background())
-				var out, errOut bytes.Buffer
-				run, err := eval(sb, p.stdio(&out, &errOut))
-				if sandbar.CodeOf(err) == sandbar.Unsupported && len(p.env) > 0 {
-					return cold // the engine starts it cold
-				}
-				if err != nil {
-					t.Fatal(err)
-				}
-				return finish(t, sb, run, &out, &errOut)
-			}
-			same := func(way string, warm outcome) {
+			for way, tpl := range templates {
+				warm := func() outcome {
+					sb, err := tpl.Fork(t.Context(), sandbar.NewID())
+					if err != nil {
+						t.Fatal(err)
+					}
+					defer sb.Destroy(context.Background())
+					_, err = sb.FS().Stat(t.Context(), ".")
+					if alone := sandbar.CodeOf(err) == sandbar.Unsupported; alone != (way == "in a sandbox for one program") {
+						t.Errorf("%s: looking at its files: %v", way, err)
+					}
+					var out, errOut bytes.Buffer
+					run, err := sb.(driver.Evaluator).Eval(t.Context(), with(job, p.text), p.stdio(&out, &errOut))
+					if sandbar.CodeOf(err) == sandbar.Unsupported && len(p.env) > 0 {
+						return cold // the engine starts it cold
+					}
+					if err != nil {
+						t.Fatal(err)
+					}
+					return finish(t, sb, run, &out, &errOut)
+				}()
 				if diff := cmp.Diff(cold, warm); diff != "" {
 					t.Errorf("cold (-) and warm (+, %s) differ:\n%.2000s", way, diff)
 				}
 			}
-			same("with its code", warm(func(sb driver.Sandbox, std driver.Stdio) (driver.Process, error) {
-				return sb.(driver.Evaluator).Eval(t.Context(), with(job, p.text), std)
-			}))
 		})
 	}
 }

@@ -2,6 +2,9 @@ package prestart
 
 import (
 	"context"
+	"maps"
+	"path"
+	"strings"
 	"time"
 
 	"github.com/sandbar-dev/sandbar"
@@ -16,9 +19,96 @@ type pausedInterpreter struct {
 	*prestarted
 	process driver.Process
 	started time.Time // when Start, or the restore of its machine, had returned
+	writes  bool      // the hook writes the program's file
 }
 
 var _ driver.Evaluator = (*pausedInterpreter)(nil)
+
+func (t *template) newPaused() *pausedInterpreter {
+	return &pausedInterpreter{prestarted: &prestarted{t: t, std: newDeferredStdio(readyMarker), ended: make(chan struct{})}}
+}
+
+// hookFile returns the content of the hook's file.
+func (k kind) hookFile() []byte {
+	hook := []byte(strings.ReplaceAll(k.hook, readyMarkerWord, readyMarker))
+	if k.pack != nil {
+		hook = k.pack(hook)
+	}
+	return hook
+}
+
+// waiting returns the command of an interpreter that loads the hook.
+func (t *template) waiting() sandbar.Cmd {
+	env := maps.Clone(t.kind.env)
+	maps.Copy(env, t.spec.Env)
+	return t.command(driver.Evaluation{Env: env, Dir: sandbar.DefaultDir})
+}
+
+// start writes the hook's file, starts the interpreter, and returns when the hook is ready.
+func (w *pausedInterpreter) start(ctx context.Context) error {
+	k := w.t.kind
+	if err := driver.WriteFile(ctx, w.FS(), k.file, k.hookFile()); err != nil {
+		return err
+	}
+	p, err := w.Sandbox.Start(ctx, w.t.waiting(), w.std.stdio())
+	if err != nil {
+		return err
+	}
+	return w.await(ctx, p)
+}
+
+// await waits until the hook of a process is ready.
+func (w *pausedInterpreter) await(ctx context.Context, p driver.Process) error {
+	w.process, w.started = p, now()
+	w.follow(p)
+	select {
+	case <-w.std.ready:
+		return nil
+	case <-w.ended:
+		return sandbar.Errorf(sandbar.Unsupported, "the interpreter ended before it was ready for a program")
+	case <-ctx.Done():
+		return sandbar.Errorf(sandbar.Timeout, "the interpreter is not ready for a program: %w", ctx.Err())
+	}
+}
+
+// What a hook writes always has room: maxCode bytes in a sandbox with at least the other limits.
+const (
+	maxCode   = 1 << 20
+	leastDisk = 2 << 20 // bytes
+	leastRoom = 64      // inodes
+)
+
+// onlyOne reports whether a fork may be a sandbox for the interpreter alone.
+func (t *template) onlyOne() bool {
+	l := t.spec.Spec.Limits
+	return t.spec.Once && !t.kind.blocks && (l.Disk < 0 || l.Disk >= leastDisk) && (l.Inodes < 0 || l.Inodes >= leastRoom)
+}
+
+// single is a sandbox that was made for the interpreter alone.
+type single struct {
+	driver.Single
+	driver.OneProgram
+}
+
+// Unwrap returns the driver's sandbox, for driver.As.
+func (s single) Unwrap() any { return s.Single }
+
+// forkOnce makes a sandbox for the interpreter alone.
+func (t *template) forkOnce(ctx context.Context, d driver.OneShotter, id sandbar.ID) (*pausedInterpreter, error) {
+	w := t.newPaused()
+	w.writes = true
+	o := driver.OneShot{Cmd: t.waiting(), File: path.Join(sandbar.DefaultDir, t.kind.file), Code: string(t.kind.hookFile())}
+	sb, p, err := d.RunOnce(ctx, id, t.spec.Spec, o, w.std.stdio())
+	if err != nil {
+		w.std.abandon()
+		return nil, err
+	}
+	w.Sandbox = single{Single: sb}
+	if err := w.await(ctx, p); err != nil {
+		return nil, undo(ctx, w, err)
+	}
+	return w, nil
+}
 
 // Eval implements driver.Evaluator: it writes the program's file and sends the arguments to the
 // hook.
@@ -26,11 +116,19 @@ func (w *pausedInterpreter) Eval(ctx context.Context, e driver.Evaluation, std d
 	if err := w.use(ctx, e); err != nil {
 		return nil, err
 	}
-	if err := driver.WriteFile(ctx, w.FS(), w.t.spec.File, []byte(e.Code)); err != nil {
-		return nil, err
+	file := ""
+	switch {
+	case !w.writes:
+		if err := driver.WriteFile(ctx, w.FS(), w.t.spec.File, []byte(e.Code)); err != nil {
+			return nil, err
+		}
+	case len(e.Code) > maxCode:
+		return nil, sandbar.Errorf(sandbar.Unsupported, "the program is too large for the interpreter to write its file")
+	default:
+		file = w.t.spec.File
 	}
 	p := &process{Process: w.process, std: w.std, waited: now().Sub(w.started)}
-	w.std.connect(w.t.kind.payload(e, std.Stdin), std)
+	w.std.connect(w.t.kind.payload(file, e, std.Stdin), std)
 	return p, nil
 }
 

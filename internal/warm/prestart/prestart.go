@@ -12,6 +12,9 @@
 //     into the interpreter's start-up. The program's input follows in the same pipe; the outputs
 //     are the process's own.
 //
+// A template for single evaluations (driver.TemplateSpec.Once) uses driver.OneShotter if it can.
+// Such a sandbox has no files for the daemon, so the hook writes the program's file.
+//
 // SECURITY.md lists the differences that a program can still observe. Eval refuses a program that
 // sets an environment variable which the interpreter reads at its start (Unsupported): it needs a
 // cold start.
@@ -139,18 +142,32 @@ func (*template) Close() error { return nil }
 
 // Fork makes a sandbox and starts the interpreter in it.
 func (t *template) Fork(ctx context.Context, id sandbar.ID) (driver.Sandbox, error) {
+	if o, ok := driver.As[driver.OneShotter](t.d); ok && t.onlyOne() && o.TakesOneShots(t.spec.Spec) {
+		w, err := t.forkOnce(ctx, o, id)
+		switch {
+		case err == nil:
+			return w, nil
+		case sandbar.CodeOf(err) != sandbar.Unsupported:
+			return nil, err
+		}
+	}
 	sb, err := t.d.Create(ctx, id, t.spec.Spec)
 	if err != nil {
 		return nil, err
 	}
 	made := t.newSandbox(sb)
 	if err := made.start(ctx); err != nil {
-		if derr := made.Destroy(context.WithoutCancel(ctx)); derr != nil {
-			return nil, fmt.Errorf("%w; and the sandbox was not removed: %w", err, derr)
-		}
-		return nil, err
+		return nil, undo(ctx, made, err)
 	}
 	return made, nil
+}
+
+// undo removes a sandbox whose interpreter failed, and returns the error.
+func undo(ctx context.Context, made driver.Sandbox, err error) error {
+	if derr := made.Destroy(context.WithoutCancel(ctx)); derr != nil {
+		return fmt.Errorf("%w; and the sandbox was not removed: %w", err, derr)
+	}
+	return err
 }
 
 // starter is a sandbox in which an interpreter can be started.
@@ -160,45 +177,12 @@ type starter interface {
 }
 
 func (t *template) newSandbox(sb driver.Sandbox) starter {
-	a := &prestarted{Sandbox: sb, t: t, ended: make(chan struct{})}
-	if t.kind.blocks {
-		a.std = newDeferredStdio("")
-		return &blockedInterpreter{prestarted: a}
+	if !t.kind.blocks {
+		w := t.newPaused()
+		w.Sandbox = sb
+		return w
 	}
-	a.std = newDeferredStdio(readyMarker)
-	return &pausedInterpreter{prestarted: a}
-}
-
-// start writes the hook's file, starts the interpreter, and returns when the hook is ready.
-func (w *pausedInterpreter) start(ctx context.Context) error {
-	k := w.t.kind
-	hook := []byte(strings.ReplaceAll(k.hook, readyMarkerWord, readyMarker))
-	if k.pack != nil {
-		hook = k.pack(hook)
-	}
-	if err := driver.WriteFile(ctx, w.FS(), k.file, hook); err != nil {
-		return err
-	}
-	env := map[string]string{}
-	for _, m := range []map[string]string{w.t.spec.Env, k.env} {
-		for name, v := range m {
-			env[name] = v
-		}
-	}
-	p, err := w.Sandbox.Start(ctx, w.t.command(driver.Evaluation{Env: env, Dir: sandbar.DefaultDir}), w.std.stdio())
-	if err != nil {
-		return err
-	}
-	w.process, w.started = p, now()
-	w.follow(p)
-	select {
-	case <-w.std.ready:
-		return nil
-	case <-w.ended:
-		return sandbar.Errorf(sandbar.Unsupported, "the interpreter ended before it was ready for a program")
-	case <-ctx.Done():
-		return sandbar.Errorf(sandbar.Timeout, "the interpreter is not ready for a program: %w", ctx.Err())
-	}
+	return &blockedInterpreter{prestarted: &prestarted{Sandbox: sb, t: t, std: newDeferredStdio(""), ended: make(chan struct{})}}
 }
 
 // command returns the command of a cold start.
@@ -207,9 +191,10 @@ func (t *template) command(e driver.Evaluation) sandbar.Cmd {
 	return sandbar.Cmd{Args: append(args, e.Args...), Env: e.Env, Dir: e.Dir}
 }
 
-// payload returns what a hook reads: fields separated by NUL. They are the kind of input, the
-// directory, the number of arguments, the arguments, and the environment as K=V.
-func (k kind) payload(e driver.Evaluation, in io.Reader) string {
+// payload returns what a hook reads: fields separated by NUL. They are the name of the file to
+// write, "" for none, the kind of input, the directory, the number of arguments, the arguments, and
+// the environment as K=V. The file's content follows.
+func (k kind) payload(file string, e driver.Evaluation, in io.Reader) string {
 	stdin := "pipe"
 	if in == nil {
 		stdin = "none"
@@ -220,11 +205,15 @@ func (k kind) payload(e driver.Evaluation, in io.Reader) string {
 	if dir == sandbar.DefaultDir {
 		dir = "" // the interpreter's own
 	}
-	fields := append([]string{stdin, dir, strconv.Itoa(len(e.Args))}, e.Args...)
+	fields := append([]string{file, stdin, dir, strconv.Itoa(len(e.Args))}, e.Args...)
 	for name, v := range e.Env {
 		fields = append(fields, name+"="+v)
 	}
-	return k.header(strings.Join(fields, "\x00"))
+	header := k.header(strings.Join(fields, "\x00"))
+	if file != "" {
+		header += k.header(e.Code)
+	}
+	return header
 }
 
 // refuse returns an error if the program would differ from a cold start.

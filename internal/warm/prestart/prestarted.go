@@ -49,6 +49,8 @@ func (a *prestarted) use(ctx context.Context, e driver.Evaluation) error {
 		return err
 	}
 	select {
+	case <-a.std.abandoned:
+		return sandbar.Errorf(sandbar.Gone, "the sandbox has been destroyed")
 	case <-a.ended:
 		return sandbar.Errorf(sandbar.Gone, "the interpreter has ended before there was a program")
 	default:

@@ -1,7 +1,7 @@
 'use strict';
 // Node loads this hook before the main module (--require). It reads the program's arguments,
-// environment and directory from the standard input, and returns; then node runs the main module. It
-// undoes all changes that a program could observe.
+// environment and directory from the standard input, and its text if the hook is to write the file,
+// and returns; then node runs the main module. It undoes all changes that a program could observe.
 {
   const fs = require('fs');
   const here = __filename;
@@ -34,10 +34,12 @@
         if (got === 0) process.reallyExit(1); // the sandbox is not used
         at += got;
       }
-      return b.toString();
+      return b;
     };
+    const message = () => read(parseInt(read(8), 16));
     fs.writeSync(1, 'READY_MARK');
-    const [stdin, dir, count, ...rest] = read(parseInt(read(8), 16)).split('\0');
+    const [file, stdin, dir, count, ...rest] = message().toString().split('\0');
+    if (file !== '') fs.writeFileSync(file, message(), { flag: 'wx', mode: 0o644 });
     const n = Number(count);
     process.argv.splice(2, Infinity, ...rest.slice(0, n));
     for (const pair of rest.slice(n)) {

@@ -9,8 +9,9 @@ case code:ensure_loaded('Elixir.Logger') of {module, _} -> application:start(log
 code:ensure_modules_loaded([erl_eval, erl_scan, erl_parse, erl_lint, erl_expand_records, erl_internal, erl_bits, erl_anno, sofs, digraph, ordsets, gb_sets, gb_trees, queue, epp, beam_lib, io_lib_pretty]).
 {Result, _} = 'Elixir.Code':eval_string(<<"Enum.map([1], fn x -> x end)">>).
 io:put_chars(user, "READY_MARK").
-Line = case io:get_line(user, "") of eof -> erlang:halt(1, [{flush, false}]); L -> L end.
-[Stdin, Dir, Count | Rest] = binary:split(base64:decode(string:trim(iolist_to_binary(Line))), <<0>>, [global]).
+Message = fun() -> case io:get_line(user, "") of eof -> erlang:halt(1, [{flush, false}]); L -> base64:decode(string:trim(iolist_to_binary(L))) end end.
+[File, Stdin, Dir, Count | Rest] = binary:split(Message(), <<0>>, [global]).
+case File of <<>> -> ok; _ -> ok = file:write_file(File, Message(), [raw, exclusive]) end.
 {Args, Pairs} = lists:split(binary_to_integer(Count), Rest).
 [begin [K, V] = binary:split(P, <<"=">>), os:putenv(unicode:characters_to_list(K), unicode:characters_to_list(V)) end || P <- Pairs, P =/= <<>>].
 case Dir of <<>> -> ok; _ -> ok = file:set_cwd(unicode:characters_to_list(Dir)) end.

@@ -1,7 +1,7 @@
 # The sitecustomize of an interpreter started as "python3 FILE" before FILE exists; start-up ends with
-# it. It reads the program's arguments, environment and directory from the standard input, undoes all
-# changes that a program could observe, and returns. All that follows, from opening FILE, is the
-# interpreter's own code.
+# it. It reads the program's arguments, environment and directory from the standard input, and its text
+# if this code is to write FILE, undoes all changes that a program could observe, and returns. All
+# that follows, from opening FILE, is the interpreter's own code.
 import os
 import sys
 
@@ -14,6 +14,10 @@ def receive(size):
             os._exit(0)  # the sandbox is not used
         got += part
     return got
+
+
+def message():
+    return receive(int(receive(8), 16))
 
 
 def without_input():
@@ -48,7 +52,13 @@ def main():
     os.unlink(entry)
     del os.environ['PYTHONPATH']
     os.write(1, b'READY_MARK')
-    stdin, where, count, *rest = receive(int(receive(8), 16)).split(b'\0')
+    file, stdin, where, count, *rest = message().split(b'\0')
+    if file:
+        fd = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+        text = message()
+        while text:
+            text = text[os.write(fd, text):]
+        os.close(fd)
     count = int(count)
     sys.argv += map(os.fsdecode, rest[:count])
     sys.orig_argv += sys.argv[1:]
