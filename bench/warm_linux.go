@@ -9,7 +9,9 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -272,13 +274,26 @@ func warmed(language string, n int, most within) func(*lab) (measured, error) {
 	}
 }
 
-// unrested runs work on this many connections at once, each again as soon as it has ended. It
-// returns the sorted durations and the rate per second. dial makes the connection of one worker.
-func unrested(at int, period time.Duration, dial func() (work func() error, close func(), err error)) (all times, rate float64, err error) {
+// pace is what unrested measures.
+type pace struct {
+	all  times
+	rate float64       // a second
+	cpu  time.Duration // of all processors for one execution, without what the idle machine uses
+}
+
+func (p pace) String() string { return fmt.Sprintf("%.0f/s, %.1f ms of processor", p.rate, ms(p.cpu)) }
+
+// unrested runs work on this many connections at once, each again as soon as it has ended. dial
+// makes the connection of one worker.
+func unrested(at int, period time.Duration, dial func() (work func() error, close func(), err error)) (p pace, err error) {
+	idle := machineTime()
+	time.Sleep(idleLook)
+	idle = machineTime() - idle
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	errs := make([]error, at)
-	end := time.Now().Add(period)
+	began := time.Now()
+	used := machineTime()
 	for i := range at {
 		wg.Go(func() {
 			work, done, err := dial()
@@ -287,69 +302,173 @@ func unrested(at int, period time.Duration, dial func() (work func() error, clos
 				return
 			}
 			defer done()
-			for time.Now().Before(end) && errs[i] == nil {
-				began := time.Now()
+			for time.Since(began) < period && errs[i] == nil {
+				asked := time.Now()
 				errs[i] = work()
 				mu.Lock()
-				all = append(all, time.Since(began))
+				p.all = append(p.all, time.Since(asked))
 				mu.Unlock()
 			}
 		})
 	}
 	wg.Wait()
-	slices.Sort(all)
-	return all, float64(len(all)) / period.Seconds(), errors.Join(errs...)
+	took := time.Since(began)
+	used = machineTime() - used - time.Duration(float64(idle)*took.Seconds()/idleLook.Seconds())
+	slices.Sort(p.all)
+	p.rate, p.cpu = float64(len(p.all))/took.Seconds(), used/time.Duration(max(1, len(p.all)))
+	return p, errors.Join(errs...)
+}
+
+// idleLook is how long unrested measures the idle machine.
+const idleLook = time.Second
+
+// machineTime returns the time that all processors of this machine have worked, by /proc/stat.
+func machineTime() (sum time.Duration) {
+	b, _ := os.ReadFile("/proc/stat")
+	words := strings.Fields(string(b[:max(0, bytes.IndexByte(b, '\n'))]))
+	for _, i := range []int{1, 2, 3, 6, 7} { // user, nice, system, irq, softirq
+		if i < len(words) {
+			n, _ := strconv.ParseInt(words[i], 10, 64)
+			sum += time.Duration(n) * clockTick
+		}
+	}
+	return sum
 }
 
 // unrestedBare is the baseline: the program alone and, if installed, in bubblewrap.
-func unrestedBare(at int, language string) (string, error) {
+func unrestedBare(at int, language string) (bare, wrapped pace, err error) {
 	const period = 3 * time.Second
 	argv := greetings()[language].bare
-	rate := func(work func() error) (float64, error) {
-		_, rate, err := unrested(at, period, func() (func() error, func(), error) { return work, func() {}, nil })
-		return rate, err
+	measure := func(work func() error) (pace, error) {
+		return unrested(at, period, func() (func() error, func(), error) { return work, func() {}, nil })
 	}
-	bare, err := rate(command(argv[0], argv[1:]...))
-	if err != nil {
-		return "", err
+	if bare, err = measure(command(argv[0], argv[1:]...)); err != nil {
+		return bare, wrapped, err
 	}
-	said := fmt.Sprintf("%d at once: bare %s %.0f/s", at, language, bare)
-	bw, err := bubblewrap(argv...)
-	if err != nil {
-		return said, nil // bubblewrap is only for comparison
+	if bw, err := bubblewrap(argv...); err == nil { // it is only for comparison
+		wrapped, err = measure(bw)
+		return bare, wrapped, err
 	}
-	wrapped, err := rate(bw)
-	return said + fmt.Sprintf(", in bubblewrap %.0f/s", wrapped), err
+	return bare, wrapped, nil
 }
 
-// sustained is a benchmark of eight connections that send the next request as soon as they have a
-// result.
-func sustained(language string, least float64) func(*lab) (measured, error) {
-	const at, period = 8, 10 * time.Second
+// bounds are those of a sustained rate, as ratios; 0 is no bound.
+type bounds struct {
+	bare, wrapped float64 // the rate to that of bare programs, and to that in bubblewrap
+	cpu           float64 // the processor time to that of bare programs
+}
+
+func (b bounds) hold(ours, bare, wrapped pace) bool {
+	return ours.rate >= b.bare*bare.rate && ours.rate >= b.wrapped*wrapped.rate && (b.cpu == 0 || float64(ours.cpu) <= b.cpu*float64(bare.cpu))
+}
+
+// workers is the number of connections of a sustained rate.
+const workers = 8
+
+// sustain measures connections that send the next request as soon as they have a result.
+func (d *daemon) sustain(ctx context.Context, language string, period time.Duration) (pace, error) {
+	return unrested(workers, period, func() (func() error, func(), error) {
+		c, err := d.dial(ctx)
+		if err != nil {
+			return nil, nil, err
+		}
+		return func() error { return c.run(ctx, language, greetings()[language].code) }, func() { c.c.CloseNow() }, nil
+	})
+}
+
+// sustained is a benchmark of a sustained rate.
+func sustained(language string, most bounds) func(*lab) (measured, error) {
 	return func(l *lab) (measured, error) {
-		m, err := connected(l.sandbar, func(ctx context.Context, d *daemon, _ *line) (measured, error) {
-			all, rate, err := unrested(at, period, func() (func() error, func(), error) {
-				c, err := d.dial(ctx)
-				if err != nil {
-					return nil, nil, err
-				}
-				return func() error { return c.run(ctx, language, greetings()[language].code) }, func() { c.c.CloseNow() }, nil
-			})
+		if _, err := exec.LookPath(greetings()[language].bare[0]); err != nil {
+			return measured{}, err
+		}
+		bare, wrapped, err := unrestedBare(workers, language)
+		if err != nil {
+			return measured{}, err
+		}
+		return connected(l.sandbar, func(ctx context.Context, d *daemon, c *line) (measured, error) {
+			// The first execution causes the preparation of the template, if the language has one.
+			err := c.run(ctx, language, greetings()[language].code)
+			if err == nil {
+				err = d.awaitRest(language)
+			}
 			if err != nil {
 				return measured{}, err
 			}
-			hits, err := d.metric(`sandbar_template_hits_total{template="` + language + `"}`)
+			ours, err := d.sustain(ctx, language, 10*time.Second)
 			return measured{
-				value: fmt.Sprintf("%.0f/s; %v; %.0f %% from ready sandboxes", rate, all, 100*hits/float64(len(all))),
-				kept:  rate >= least,
+				value: fmt.Sprintf("%v; %.2f × the rate and %.2f × the processor time of bare programs; %v", ours,
+					ours.rate/bare.rate, float64(ours.cpu)/float64(bare.cpu), ours.all),
+				baseline: fmt.Sprintf("%d at once: bare %s %v; in bubblewrap %v", workers, language, bare, wrapped),
+				kept:     most.hold(ours, bare, wrapped),
 			}, err
 		})
-		if err != nil {
-			return m, err
-		}
-		m.baseline, err = unrestedBare(at, language)
-		return m, err
 	}
+}
+
+// besideLive measures the rate of shell programs beside long-lived sandboxes in which nothing runs.
+func besideLive(l *lab) (measured, error) {
+	return connected(l.sandbar, func(ctx context.Context, d *daemon, _ *line) (measured, error) {
+		var said []string
+		var slowest, fastest float64
+		live := 0
+		for _, n := range []int{1, 10, 100, 1000} {
+			for ; live < n; live++ {
+				if _, err := d.create(); err != nil {
+					return measured{}, err
+				}
+			}
+			p, err := d.sustain(ctx, "shell", 5*time.Second)
+			if err != nil {
+				return measured{}, err
+			}
+			if slowest == 0 {
+				slowest, fastest = p.rate, p.rate
+			}
+			slowest, fastest = min(slowest, p.rate), max(fastest, p.rate)
+			said = append(said, fmt.Sprintf("%d live: %v", n, p))
+		}
+		return measured{value: strings.Join(said, "; "), kept: slowest >= 0.9*fastest}, nil
+	}, "SANDBAR_MAX_SANDBOXES=1100")
+}
+
+// idleDaemon measures the processor time of a daemon with its default ready sandboxes, and of all
+// its processes, while nothing is asked of it.
+func idleDaemon(l *lab) (measured, error) {
+	return connected(l.sandbar, func(ctx context.Context, d *daemon, c *line) (measured, error) {
+		const period = 20 * time.Second
+		for _, language := range []string{"python", "javascript"} {
+			if err := c.run(ctx, language, greetings()[language].code); err != nil {
+				return measured{}, err
+			}
+			if err := d.awaitRest(language); err != nil {
+				return measured{}, err
+			}
+		}
+		time.Sleep(period) // their number is that of a busy minute before
+		before := d.processorTime()
+		time.Sleep(period)
+		share := 100 * (d.processorTime() - before).Seconds() / period.Seconds()
+		return measured{value: fmt.Sprintf("%.2f %% of a processor", share), kept: share <= 0.5}, nil
+	})
+}
+
+// processorTime returns the processor time of the daemon and of its living descendants.
+func (d *daemon) processorTime() (sum time.Duration) {
+	all := family(d.cmd.Process.Pid)
+	all[d.cmd.Process.Pid] = process{}
+	for pid := range all {
+		// The time that a process ran, in nanoseconds (proc_pid_schedstat(5)), by thread.
+		tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
+		for _, task := range tasks {
+			b, _ := os.ReadFile(task)
+			if words := strings.Fields(string(b)); len(words) > 0 {
+				n, _ := strconv.ParseInt(words[0], 10, 64)
+				sum += time.Duration(n)
+			}
+		}
+	}
+	return sum
 }
 
 // burstOfPython runs a hundred executions at once on an idle daemon and, after each burst, a
@@ -387,8 +506,8 @@ func burstOfPython(l *lab) (measured, error) {
 		if err != nil {
 			return measured{}, err
 		}
-		return measured{value: "all results: " + all[0].String(), baseline: "100 bare interpreters: " + all[1].String(),
-			kept: all[0].quantile(0.5) <= 400*time.Millisecond}, nil
+		return measured{value: fmt.Sprintf("all results: %v; %.2f × bare", all[0], ratio(all[0], all[1])),
+			baseline: "100 bare interpreters: " + all[1].String(), kept: ratio(all[0], all[1]) <= 0.5}, nil
 	})
 }
 
