@@ -11,6 +11,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"time"
 
@@ -38,7 +39,8 @@ func (s *soak) clients() [][]deed {
 		t.ends("out of memory", request{Language: "python", Code: "x = bytearray(400 << 20)\nfor i in range(0, len(x), 4096): x[i] = 1"}, "oom", ""),
 		t.ends("flood", request{Language: "shell", Code: "yes flood", Most: 1 << 20}, "failed", "OUTPUT_LIMIT"),
 		t.cancelled(),
-		t.ends("fork bomb", request{Language: "shell", Code: "(f() { f | f & }; f) 2>/dev/null; exec sleep 1000", TimeoutMS: 500}, "timeout", ""),
+		// On a busy machine the kernel frees dead processes so late that their memory reaches the limit.
+		t.ends("fork bomb", request{Language: "shell", Code: "(f() { f | f & }; f) 2>/dev/null; exec sleep 1000", TimeoutMS: 500}, "timeout oom", ""),
 		t.ends("unknown language", request{Language: "cobol", Code: "x"}, "", "LANGUAGE_NOT_SUPPORTED"),
 		t.readSlowly(),
 		t.program("python", "print(open('/etc/passwd').read() == '')\nraise SystemExit(0)", ""),
@@ -90,12 +92,12 @@ func (c *fathomClient) program(language, code, output string) deed {
 	}}
 }
 
-// ends is an execution that ends in another way.
+// ends is an execution that ends in another way, with one of the statuses.
 func (c *fathomClient) ends(name string, r request, status, code string) deed {
 	return deed{"fathom: " + name, func(ctx context.Context) error {
 		return c.with(ctx, func(l *line) error {
 			e, err := l.execute(ctx, r)
-			if err == nil && (e.status != status || e.code != code || r.Most > 0 && len(e.stdout) != r.Most) {
+			if err == nil && (!slices.Contains(strings.Split(status, " "), e.status) || e.code != code || r.Most > 0 && len(e.stdout) != r.Most) {
 				err = fmt.Errorf("status %q, error %q %s, %d bytes of output", e.status, e.code, e.message, len(e.stdout))
 			}
 			return err

@@ -32,11 +32,12 @@ func exactly(float64) float64 { return 0 }
 // more slots idle (package native), and a killed template leaves its ready forks, each with a
 // memory holder that then has no parent.
 const (
-	idleSlots     = 8
-	slotProcesses = 2 // the slot and the first process of its next sandbox
-	slotGroups    = 4
-	slotSpaces    = 8
-	readyHolders  = soakPython
+	idleSlots       = 8
+	slotProcesses   = 2 // the slot and the first process of its next sandbox
+	slotGroups      = 4
+	slotSpaces      = 8
+	slotDescriptors = 8
+	readyHolders    = soakPython
 )
 
 func upTo(n float64) func(float64) float64 { return func(float64) float64 { return n } }
@@ -55,7 +56,7 @@ func quantities() []quantity {
 			return mib(field(fmt.Sprintf("/proc/%d/smaps_rollup", s.daemon.cmd.Process.Pid), "Anonymous:"))
 		}, memorySlack},
 		{"Go heap in use, MiB", func(s *soak) float64 { return s.metric("go_memstats_heap_inuse_bytes") / (1 << 20) }, memorySlack},
-		{"descriptors", func(s *soak) float64 { return float64(entriesIn(s.proc("fd"))) }, upTo(3)},
+		{"descriptors", func(s *soak) float64 { return float64(entriesIn(s.proc("fd"))) }, upTo(idleSlots*slotDescriptors + 3)},
 		{"goroutines", func(s *soak) float64 { return s.metric("go_goroutines") }, upTo(5)},
 		// The runtime keeps as many threads as were ever blocked at once, and a busy machine
 		// reaches a new maximum from time to time. A leak of threads is also one of goroutines.
