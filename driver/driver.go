@@ -195,6 +195,12 @@ type Leftover struct {
 	Err  error  // why it could not be removed
 }
 
+// Ender is an optional interface of a Process.
+type Ender interface {
+	// Done returns a channel that is closed when Wait returns without blocking.
+	Done() <-chan struct{}
+}
+
 // Closer is an optional interface of a Driver with resources beyond its sandboxes. The engine calls
 // Close once, after the last Destroy.
 type Closer interface{ Close() error }

@@ -79,7 +79,7 @@ func (e waitResult) after(mark time.Duration) bool {
 // hold if these block. At the end it waits for a running call of the sink.
 func (p *program) supervise() (sandbar.Result, error) {
 	p.decided = decisions{cancelled: never, timedOut: never}
-	wait := p.wait()
+	ended, wait := p.wait()
 	go p.out.start()
 	var timeout <-chan time.Time
 	if p.timeout >= 0 {
@@ -90,11 +90,10 @@ func (p *program) supervise() (sandbar.Result, error) {
 	soft, hard, over, stuck, dead := p.canceller.soft, p.canceller.hard, p.out.exceeded, p.out.sinkFailed, p.dead
 	for {
 		select {
+		case <-ended:
+			return p.ended(p.result())
 		case e := <-wait:
-			if p.endsTree(e) {
-				p.awaitTree()
-			}
-			return p.conclude(e)
+			return p.ended(e)
 		case <-timeout:
 			p.decided.timedOut = time.Since(p.began)
 			p.terminate()
@@ -135,15 +134,29 @@ func (p *program) supervise() (sandbar.Result, error) {
 	}
 }
 
-// wait calls the driver's Wait in its own goroutine.
-func (p *program) wait() <-chan waitResult {
+// wait returns a channel that is closed when Wait returns at once, if the driver has one. Otherwise
+// it calls Wait in a goroutine and returns a channel for the result.
+func (p *program) wait() (ended <-chan struct{}, result <-chan waitResult) {
+	if e, ok := p.proc.(driver.Ender); ok {
+		return e.Done(), nil
+	}
 	c := make(chan waitResult, 1)
-	go func() {
-		var e waitResult
-		e.err = catchPanic(func() (err error) { e.result, err = p.proc.Wait(); return err })
-		c <- e
-	}()
-	return c
+	go func() { c <- p.result() }()
+	return nil, c
+}
+
+// result calls the driver's Wait.
+func (p *program) result() (e waitResult) {
+	e.err = catchPanic(func() (err error) { e.result, err = p.proc.Wait(); return err })
+	return e
+}
+
+// ended ends the supervision with what Wait returned.
+func (p *program) ended(e waitResult) (sandbar.Result, error) {
+	if p.endsTree(e) {
+		p.awaitTree()
+	}
+	return p.conclude(e)
 }
 
 func (p *program) cancelled() {

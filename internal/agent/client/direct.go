@@ -66,7 +66,7 @@ func (d *Direct) Exited(e wire.Exited) { d.p.exited(&e) }
 // Lost says that the program's end is unknown.
 func (d *Direct) Lost() { d.p.lost() }
 
-// Done is closed when Wait returns.
+// Done implements driver.Ender.
 func (d *Direct) Done() <-chan struct{} { return d.p.done }
 
 // Wait implements driver.Process.

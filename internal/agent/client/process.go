@@ -8,6 +8,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -171,19 +172,26 @@ func (p *process) pump(std driver.Stdio) {
 	} else if p.in != nil {
 		p.in.Close()
 	}
-	var wg sync.WaitGroup
+	var left atomic.Int32 // copies, and this function
+	left.Store(1)
+	end := func() {
+		if left.Add(-1) == 0 {
+			close(p.idle)
+		}
+	}
+	defer end()
 	outs := p.outs
 	for i, w := range []io.Writer{std.Stdout, std.Stderr} {
 		if w != nil {
 			o := outs[0]
 			outs = outs[1:]
-			wg.Go(func() { p.moved[i] = copyOutput(w, o) })
+			left.Add(1)
+			go func() {
+				defer end()
+				p.moved[i] = copyOutput(w, o)
+			}()
 		}
 	}
-	go func() {
-		wg.Wait()
-		close(p.idle)
-	}()
 }
 
 var buffers = sync.Pool{New: func() any { return new([32 << 10]byte) }}
@@ -277,6 +285,9 @@ func copyInput(w io.WriteCloser, r io.Reader) {
 
 // onlyWriter hides ReadFrom: splice(2) would hold the pipe's lock while the source is idle.
 type onlyWriter struct{ io.Writer }
+
+// Done implements driver.Ender.
+func (p *process) Done() <-chan struct{} { return p.done }
 
 // Wait returns the result after the program has ended and its output is delivered.
 func (p *process) Wait() (sandbar.Result, error) {
@@ -427,6 +438,11 @@ func (p *process) end(r sandbar.Result) {
 }
 
 func (p *process) drain() {
+	select {
+	case <-p.idle:
+		return
+	default:
+	}
 	t := time.NewTimer(driver.DrainWindow)
 	defer t.Stop()
 	select {
