@@ -144,6 +144,34 @@ func coldTrue(*lab) (measured, error) {
 	}, nil
 }
 
+// onceTrue measures `true` in a sandbox that the driver makes for this one program.
+func onceTrue(*lab) (measured, error) {
+	d, err := newDriver()
+	if err != nil {
+		return measured{}, err
+	}
+	defer d.Close()
+	if !d.TakesOneShots(spec()) {
+		return measured{}, errors.New("this host has no slots (sandbar doctor)")
+	}
+	ours, bare, err := interleave(200, func() error { return onlyTrueIn(d) }, command("/usr/bin/true"))
+	return measured{
+		value:    fmt.Sprintf("%v; %.1f × bare", ours, ratio(ours, bare)),
+		baseline: "bare true: " + bare.String(),
+		kept:     ours.quantile(0.5) <= 3*time.Millisecond,
+	}, err
+}
+
+func onlyTrueIn(d driver.OneShotter) error {
+	ctx := context.Background()
+	box, p, err := d.RunOnce(ctx, sandbar.NewID(), spec(), driver.OneShot{Cmd: sandbar.Cmd{Args: []string{"true"}}}, driver.Stdio{})
+	if err != nil {
+		return err
+	}
+	r, err := p.Wait()
+	return errors.Join(exited(r, err), box.Destroy(ctx))
+}
+
 // spec is the resolved form of an empty Spec.
 func spec() sandbar.Spec {
 	return sandbar.Spec{Image: sandbar.ImageHost, Network: sandbar.NetworkNone, AllowDegraded: true, Limits: sandbar.Limits{

@@ -38,6 +38,7 @@ func benchmarks() []benchmark {
 		{"cold-python", "one isolated Python costs at most 8 ms more than a bare one", coldPython},
 		{"cold-python-bubblewrap", "no promise: the same in bubblewrap, for comparison", bubblewrapPython},
 		{"true", "`true` in a fresh sandbox, create to destroyed: p50 at most 8 ms", coldTrue},
+		{"true-once", "the same as the only program of the sandbox, in a slot: p50 at most 3 ms", onceTrue},
 		{"true-bubblewrap", "no promise: the same in bubblewrap, for comparison", bubblewrapTrue},
 		{"docker-python", "one cold Python in a container, create to destroyed: at most 1.1 × docker run", dockerPython},
 		{"warm-python", "Python over Fathom from a ready sandbox: p50 at most 2 ms and 0.2 × bare, p99 at most 10 ms",

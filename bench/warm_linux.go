@@ -446,29 +446,34 @@ func idleDaemon(l *lab) (measured, error) {
 			}
 		}
 		time.Sleep(period) // their number is that of a busy minute before
-		before := d.processorTime()
+		before := d.processorTimes()
 		time.Sleep(period)
-		share := 100 * (d.processorTime() - before).Seconds() / period.Seconds()
+		var used time.Duration
+		for pid, t := range d.processorTimes() {
+			used += max(0, t-before[pid])
+		}
+		share := 100 * used.Seconds() / period.Seconds()
 		return measured{value: fmt.Sprintf("%.2f %% of a processor", share), kept: share <= 0.5}, nil
 	})
 }
 
-// processorTime returns the processor time of the daemon and of its living descendants.
-func (d *daemon) processorTime() (sum time.Duration) {
+// processorTimes returns the processor times of the daemon and of its living descendants.
+func (d *daemon) processorTimes() map[int]time.Duration {
+	times := map[int]time.Duration{}
 	all := family(d.cmd.Process.Pid)
 	all[d.cmd.Process.Pid] = process{}
 	for pid := range all {
-		// The time that a process ran, in nanoseconds (proc_pid_schedstat(5)), by thread.
+		// The time that a thread ran, in nanoseconds (proc_pid_schedstat(5)).
 		tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
 		for _, task := range tasks {
 			b, _ := os.ReadFile(task)
 			if words := strings.Fields(string(b)); len(words) > 0 {
 				n, _ := strconv.ParseInt(words[0], 10, 64)
-				sum += time.Duration(n)
+				times[pid] += time.Duration(n)
 			}
 		}
 	}
-	return sum
+	return times
 }
 
 // burstOfPython runs a hundred executions at once on an idle daemon and, after each burst, a

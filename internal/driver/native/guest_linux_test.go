@@ -58,7 +58,16 @@ const rootGroup, userGroup = "/system.slice/sandbar.service", "/user.slice/sandb
 const (
 	slotTests   = "EqualsAgent|Strangers|NewIDs|Errors|Programs|Killed"
 	slotSkipped = "TestSlotPrograms/orphans"
+	onceTests   = "EqualsCold|Slots"
 )
+
+// passes lists the tests of an alternative.
+func passes(prefix, alternative string) (names []string) {
+	for name := range strings.SplitSeq(alternative, "|") {
+		names = append(names, prefix+name+" ")
+	}
+	return names
+}
 
 // TestGuest runs the driver with cgroup v2, as a user with a delegated cgroup and as root, who has
 // slots there since Linux 6.12. TESTENV_LONG adds tests.
@@ -72,7 +81,7 @@ func TestGuest(t *testing.T) {
 	}
 	slots := inGuest("^TestSlot("+tests+")$", rootGroup, 0)
 	slots.Args = append(slots.Args, "-test.skip="+slotSkipped)
-	commands := []guestplan.Command{inGuest(guestTests, userGroup, 1000), slots}
+	commands := []guestplan.Command{inGuest(guestTests, userGroup, 1000), slots, inGuest("^TestOnceFork("+onceTests+")$", rootGroup, 0)}
 	if testenv.Long() {
 		commands = append(commands, inGuest(guestTests, rootGroup, 0))
 	}
@@ -86,11 +95,11 @@ func TestGuest(t *testing.T) {
 			continue
 		}
 		want := []string{"TestConformance/limits/memory", "TestConformance/limits/pids"}
-		if i == 1 {
-			want = nil
-			for name := range strings.SplitSeq(tests, "|") {
-				want = append(want, "TestSlot"+name+" ")
-			}
+		switch i {
+		case 1:
+			want = passes("TestSlot", tests)
+		case 2:
+			want = passes("TestOnceFork", onceTests)
 		}
 		for _, name := range want {
 			if !regexp.MustCompile(`(?m)^ *--- PASS: ` + name).MatchString(results[i].Output) {
