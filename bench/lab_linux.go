@@ -76,7 +76,7 @@ func coldPython(*lab) (measured, error) {
 	return measured{
 		value:    fmt.Sprintf("%+.2f ms; %v; %.2f × bare", ms(cost), ours, ratio(ours, bare)),
 		baseline: "bare python3 -c: " + bare.String(),
-		kept:     cost <= 8*time.Millisecond,
+		kept:     cost <= 3*time.Millisecond,
 	}, nil
 }
 

@@ -35,7 +35,7 @@ type measured struct {
 // benchmarks are in the order of SPECIFICATION.md.
 func benchmarks() []benchmark {
 	return []benchmark{
-		{"cold-python", "one isolated Python costs at most 8 ms more than a bare one", coldPython},
+		{"cold-python", "one isolated Python costs at most 3 ms more than a bare one", coldPython},
 		{"cold-python-bubblewrap", "no promise: the same in bubblewrap, for comparison", bubblewrapPython},
 		{"true", "`true` in a fresh sandbox, create to destroyed: p50 at most 8 ms", coldTrue},
 		{"true-once", "the same as the only program of the sandbox, in a slot: p50 at most 3 ms", onceTrue},

@@ -418,6 +418,7 @@ func besideLive(l *lab) (measured, error) {
 					return measured{}, err
 				}
 			}
+			time.Sleep(10 * time.Second) // until the kernel has done what the creations have left
 			p, err := d.sustain(ctx, "shell", 5*time.Second)
 			if err != nil {
 				return measured{}, err

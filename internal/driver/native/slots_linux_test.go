@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
 	"maps"
 	"math/rand/v2"
 	"net"
@@ -443,6 +444,31 @@ func TestSlotKilled(t *testing.T) {
 	}
 	if e := once(t, d, s, shellOnce("echo next")); e.out != "next\n" {
 		t.Errorf("got %q", e.out)
+	}
+}
+
+// A slot has no mounts but those that its sandboxes bind.
+func TestSlotRoot(t *testing.T) {
+	d := slotDriver(t)
+	once(t, d, spec(d), shellOnce("true"))
+	fd, err := d.slots.idle[0].Init.Open("mountinfo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := os.NewFile(uintptr(fd), "mountinfo")
+	defer f.Close()
+	mounts, err := io.ReadAll(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(mounts)) {
+		at := strings.Fields(line)[4]
+		if at != "/" && at != "/proc" && !strings.HasPrefix(at, "/parts/etc/") && !strings.HasPrefix(at, "/parts/dev") && !strings.HasPrefix(at, "/parts/host/usr") && at != "/parts/etc" {
+			t.Errorf("the slot has %s", line)
+		}
+	}
+	if !strings.Contains(string(mounts), " /parts/host/usr ") {
+		t.Errorf("the slot has not what it should have:\n%s", mounts)
 	}
 }
 

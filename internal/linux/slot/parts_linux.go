@@ -1,18 +1,27 @@
 package slot
 
 import (
+	"os"
 	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/sandbar-dev/sandbar/internal/agent/wire"
 )
 
 // A slot builds once what no program can change: /etc, except the machine id, and /dev, except
-// /dev/pts and /dev/shm. Both are read-only mounts. A sandbox binds them, with all mounts below.
+// /dev/pts and /dev/shm. Both are read-only mounts. A sandbox binds them, with all mounts below,
+// and so it does with the directories of the host.
+//
+// Besides them, the slot's root has only a directory where the roots of sandboxes are built. So the
+// host's mounts are not copied for each sandbox, and the sandbox needs no pivot_root(2), which
+// looks at every thread of the host.
 
-// Paths below the plan's Root, in the slot.
+// Paths in the slot's root.
 const (
 	partsDir = "/parts" // has the prepared directories
-	newDir   = "/new"   // where the root of a sandbox is built
+	hostDir  = "/host"  // below partsDir: has directories and files of the host
+	procDir  = "/proc"
 )
 
 // splitPlan divides a plan into the steps that the slot takes once and those of each sandbox.
@@ -32,13 +41,25 @@ func splitPlan(plan []wire.Mount) (once, each []wire.Mount) {
 			dir = "/etc"
 		case within(m.Target, "/dev"):
 			dir = "/dev"
+		case m.Kind == wire.MountBind:
+			part := wire.Mount{Kind: mountPart, Source: hostDir + m.Target, Target: m.Target}
+			info, err := os.Stat(m.Source)
+			if err == nil && !info.IsDir() {
+				part.Mode = unix.S_IFREG
+			}
+			if err == nil {
+				each = append(each, part)
+			}
+			m.Target = part.Source
+			once = append(once, m)
+			continue
 		default:
 			each = append(each, m)
 			continue
 		}
 		if !bound[dir] {
 			bound[dir] = true
-			each = append(each, wire.Mount{Kind: mountPart, Target: dir})
+			each = append(each, wire.Mount{Kind: mountPart, Source: dir, Target: dir})
 		}
 		if m.Target == machineID {
 			each = append(each, wire.Mount{Kind: wire.MountReplaceFile, Source: m.Source, Target: m.Target, Mode: m.Mode})
@@ -59,7 +80,8 @@ func splitPlan(plan []wire.Mount) (once, each []wire.Mount) {
 	return append(once, later...), each
 }
 
-// mountPart binds a prepared directory. It is a step of this package only.
+// mountPart binds Source, a prepared directory, or a file if Mode is S_IFREG. It is a step of this
+// package only.
 const mountPart wire.MountKind = 255
 
 // countInodes takes from the bounds of the sandbox's file system what the prepared directories

@@ -197,16 +197,45 @@ func (w *writer) begin(parts []wire.Mount) error {
 	return nil
 }
 
-// parts prepares directories of the roots of sandboxes.
+// parts makes the slot's root, with directories for the roots of sandboxes.
 func (w *writer) parts(plan []wire.Mount) error {
 	base := w.p.Setup.Root
 	w.call("set the umask", unix.SYS_UMASK, 0)
 	w.call("make a file system", unix.SYS_MOUNT, "tmpfs", base, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=0755,size=1m,nr_inodes=1024")
-	for _, dir := range []string{partsDir, newDir} {
+	for _, dir := range []string{partsDir, procDir} {
 		w.call("make a directory", unix.SYS_MKDIRAT, cwd, base+dir, 0o755)
 	}
+	(&root{list: w.list, base: base, made: map[string]bool{}}).mkdirAll(base + base) // where sandboxes have their roots
 	r := &root{list: w.list, base: base + partsDir, made: map[string]bool{}, fd: w.scratch}
-	return r.prepare(plan)
+	if err := r.prepare(plan); err != nil {
+		return err
+	}
+	w.emptyProc(base + procDir)
+	w.call("enter the slot's root", unix.SYS_CHDIR, base)
+	w.call("pivot to the slot's root", unix.SYS_PIVOT_ROOT, ".", ".")
+	w.call("detach the old root", unix.SYS_UMOUNT2, ".", unix.MNT_DETACH)
+	w.call("enter the slot's root", unix.SYS_CHDIR, "/")
+	r.setFlags("make the slot's root read-only", "/", wire.MountReadOnly, false)
+	return nil
+}
+
+// emptyProc mounts the proc of a PID namespace whose only process ends. It has the files of the
+// kernel, as /proc/sys, without which a user namespace may not mount another proc.
+func (w *writer) emptyProc(target string) {
+	const name = "mount the slot's /proc"
+	child, over, failed := w.label(), w.label(), w.fail
+	w.call(name, unix.SYS_CLONE, uint64(unix.CLONE_NEWPID)|uint64(unix.SIGCHLD), 0, 0, 0, 0).zero(child).save(w.first)
+	w.call(name, unix.SYS_WAIT4, loaded(w.first), w.scratch, unix.WALL, 0)
+	w.equal(loaded(w.scratch), 0, over)
+	w.jump(failed)
+	w.place(child)
+	w.fail = w.label()
+	w.call(name, unix.SYS_MOUNT, "proc", target, "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "")
+	w.exit(0)
+	w.place(w.fail)
+	w.exit(1)
+	w.fail = failed
+	w.place(over)
 }
 
 // perSandbox reports whether a bound of the user namespace would keep the slot from making
@@ -273,7 +302,7 @@ func (w *writer) initial(plan []wire.Mount) error {
 	w.call("set the umask", unix.SYS_UMASK, 0)
 	w.call("set the host name", unix.SYS_SETHOSTNAME, s.Hostname, len(s.Hostname))
 	w.loopback()
-	r := &root{list: w.list, base: s.Root + newDir, parts: s.Root + partsDir, made: map[string]bool{}, fd: w.scratch}
+	r := &root{list: w.list, base: s.Root, parts: partsDir, made: map[string]bool{}, fd: w.scratch}
 	if err := r.build(plan); err != nil {
 		return err
 	}

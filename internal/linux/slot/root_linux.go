@@ -49,16 +49,18 @@ func (r *root) prepare(plan []wire.Mount) error {
 	return nil
 }
 
-// build adds the steps of a plan and of its pivot_root(2).
+// build adds the steps of a plan, and those that make it the root.
 func (r *root) build(plan []wire.Mount) error {
 	if err := r.prepare(plan); err != nil {
 		return err
 	}
 	r.unlinkBlank()
-	r.call("enter the new root", unix.SYS_CHDIR, r.base)
-	r.call("pivot to the new root", unix.SYS_PIVOT_ROOT, ".", ".")
-	r.call("detach the old root", unix.SYS_UMOUNT2, ".", unix.MNT_DETACH)
-	r.call("enter the new root", unix.SYS_CHDIR, "/")
+	r.call("unmount the slot's "+procDir, unix.SYS_UMOUNT2, procDir, unix.MNT_DETACH)
+	const name = "change to the new root"
+	r.call(name, unix.SYS_CHDIR, r.base)
+	r.mount(name, ".", "/", "", unix.MS_MOVE, "")
+	r.call(name, unix.SYS_CHROOT, ".")
+	r.call(name, unix.SYS_CHDIR, "/")
 	return nil
 }
 
@@ -99,8 +101,12 @@ func (r *root) apply(m *wire.Mount) error {
 	case wire.MountOverlay:
 		r.overlay(name, target, m)
 	case mountPart:
-		r.mkdirAll(target)
-		r.mount("bind "+m.Target, r.parts+m.Target, target, "", unix.MS_BIND|unix.MS_REC, "")
+		if m.Mode == unix.S_IFREG {
+			r.touch(target)
+		} else {
+			r.mkdirAll(target)
+		}
+		r.mount("bind "+m.Target, r.parts+m.Source, target, "", unix.MS_BIND|unix.MS_REC, "")
 	default:
 		return sandbar.Errorf(sandbar.Unsupported, "a slot cannot %s", name)
 	}
