@@ -1,6 +1,7 @@
 package drivertest
 
 import (
+	"fmt"
 	"io"
 	"strconv"
 	"strings"
@@ -27,6 +28,15 @@ func terminalCases() []testCase {
 				t.sizes <- s // the invalid ones are ignored
 			}
 			t.reads("50 132\r\n")
+			c.ok(t.p.KillTree(), "KillTree")
+			c.wait(t.p)
+			t = c.terminal(c.box(), "stty -echo; echo ready; while read line; do stty size; done")
+			t.reads("ready\r\n")
+			for i := range c.s.few(50, 10) { // a size comes before the input that is written after it
+				t.sizes <- sandbar.TerminalSize{Rows: 30 + i, Cols: 90}
+				t.types("\n")
+				t.reads(fmt.Sprintf("%d 90\r\n", 30+i))
+			}
 			c.ok(t.p.KillTree(), "KillTree")
 			c.wait(t.p)
 		}},
@@ -91,7 +101,7 @@ type terminalProgram struct {
 func (c *C) terminal(b driver.Sandbox, script string) *terminalProgram {
 	r, w := io.Pipe()
 	c.Cleanup(func() { w.Close() })
-	t := &terminalProgram{c: c, in: w, out: &buffer{}, sizes: make(chan sandbar.TerminalSize)}
+	t := &terminalProgram{c: c, in: w, out: &buffer{}, sizes: make(chan sandbar.TerminalSize, 1)}
 	t.p = c.start(b, sandbar.Cmd{Args: []string{"sh", "-c", script}, Env: map[string]string{"TERM": "dumb"},
 		Terminal: &sandbar.Terminal{Size: sandbar.TerminalSize{Rows: 24, Cols: 80}, Sizes: t.sizes}}, driver.Stdio{Stdin: r, Stdout: t.out})
 	return t

@@ -257,7 +257,7 @@ func (h *treeKiller) killIfTarget(pid string, targets []killTarget) scanOutcome 
 func (h *treeKiller) killByPidfd(pid string, targets []killTarget) scanOutcome {
 	n := int(parseNumber([]byte(pid)))
 	fd, err := unix.PidfdOpen(n, 0)
-	if err == unix.ESRCH {
+	if err == unix.ESRCH || err == unix.EINVAL { // EINVAL: just now
 		return exited
 	}
 	if err != nil {

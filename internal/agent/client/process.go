@@ -79,6 +79,11 @@ func (s *Sandbox) start(ctx context.Context, c sandbar.Cmd, std driver.Stdio) (*
 	if err != nil {
 		return nil, err
 	}
+	var sizes *resizer
+	if c.Terminal != nil && c.Terminal.Sizes != nil {
+		sizes = newResizer(p, c.Terminal.Sizes)
+		p.in = sizedInput{p.in, sizes}
+	}
 	start := wire.Start{Args: c.Args, Env: envList(c.Env), Dir: c.Dir}
 	if c.Terminal != nil {
 		start.Terminal = terminalSize(c.Terminal.Size)
@@ -110,10 +115,10 @@ func (s *Sandbox) start(ctx context.Context, c sandbar.Cmd, std driver.Stdio) (*
 		return nil, err
 	}
 	ready()
-	p.pump(std)
-	if c.Terminal != nil && c.Terminal.Sizes != nil {
-		go p.resize(c.Terminal.Sizes)
+	if sizes != nil {
+		go sizes.run()
 	}
+	p.pump(std)
 	return p, nil
 }
 

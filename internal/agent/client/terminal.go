@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"errors"
+	"io"
 	"syscall"
 
 	"github.com/sandbar-dev/sandbar"
@@ -27,25 +28,72 @@ func terminalSize(s sandbar.TerminalSize) wire.TerminalSize {
 	return wire.TerminalSize{Rows: uint16(s.Rows), Cols: uint16(s.Cols)}
 }
 
-// resize passes on sizes of p's terminal until its end.
-func (p *process) resize(sizes <-chan sandbar.TerminalSize) {
+// resizer passes on the sizes of a terminal.
+type resizer struct {
+	p     *process
+	sizes <-chan sandbar.TerminalSize
+	asked chan chan struct{} // requests to pass on what waits; each is closed then
+	ended chan struct{}      // closed at the end of run
+}
+
+func newResizer(p *process, sizes <-chan sandbar.TerminalSize) *resizer {
+	return &resizer{p: p, sizes: sizes, asked: make(chan chan struct{}), ended: make(chan struct{})}
+}
+
+// run passes on sizes until the program's end.
+func (r *resizer) run() {
+	defer close(r.ended)
 	for {
 		select {
-		case <-p.done:
+		case <-r.p.done:
 			return
-		case size, more := <-sizes:
-			if !more {
+		case size, more := <-r.sizes:
+			if !more || !r.send(size) {
 				return
 			}
-			if size.Check() != nil {
-				continue
+		case done := <-r.asked:
+			select {
+			case size, more := <-r.sizes:
+				if !more || !r.send(size) {
+					close(done)
+					return
+				}
+			default:
 			}
-			m := terminalSize(size)
-			if p.sandbox.send(context.Background(), wire.Frame{Type: wire.TypeResize, ID: p.id, Payload: m.Append(nil)}) != nil {
-				return
-			}
+			close(done)
 		}
 	}
+}
+
+// send reports false if the sandbox has ended.
+func (r *resizer) send(size sandbar.TerminalSize) bool {
+	if size.Check() != nil {
+		return true
+	}
+	m := terminalSize(size)
+	return r.p.sandbox.send(context.Background(), wire.Frame{Type: wire.TypeResize, ID: r.p.id, Payload: m.Append(nil)}) == nil
+}
+
+// flush returns when the sizes that came before the call have been passed on.
+func (r *resizer) flush() {
+	done := make(chan struct{})
+	select {
+	case r.asked <- done:
+		<-done
+	case <-r.ended:
+	}
+}
+
+// sizedInput is the input of a terminal. What a client writes after a change of the size reaches
+// the program after it.
+type sizedInput struct {
+	io.WriteCloser
+	resizer *resizer
+}
+
+func (w sizedInput) Write(b []byte) (int, error) {
+	w.resizer.flush()
+	return w.WriteCloser.Write(b)
 }
 
 // terminalError returns the error of a program whose terminal could not be made.

@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -19,6 +20,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
@@ -444,6 +446,25 @@ func TestSlotKilled(t *testing.T) {
 	}
 	if e := once(t, d, s, shellOnce("echo next")); e.out != "next\n" {
 		t.Errorf("got %q", e.out)
+	}
+}
+
+// Programs ignore no signals because the daemon does.
+func TestSlotSignals(t *testing.T) {
+	signal.Ignore(unix.SIGUSR2)
+	defer signal.Reset(unix.SIGUSR2)
+	// signal.Ignore ignores none of the C library's signals.
+	for _, n := range []uintptr{32, 33, 60} {
+		var old [4]uintptr
+		ignore := [4]uintptr{1} // struct sigaction: SIG_IGN
+		if _, _, err := unix.RawSyscall6(unix.SYS_RT_SIGACTION, n, uintptr(unsafe.Pointer(&ignore)), uintptr(unsafe.Pointer(&old)), 8, 0, 0); err != 0 {
+			t.Fatal(err)
+		}
+		defer unix.RawSyscall6(unix.SYS_RT_SIGACTION, n, uintptr(unsafe.Pointer(&old)), 0, 8, 0, 0)
+	}
+	d := slotDriver(t)
+	if e := once(t, d, spec(d), shellOnce("grep -E '^Sig(Ign|Blk)' /proc/self/status")); e.out != "SigBlk:\t0000000000000000\nSigIgn:\t0000000000000000\n" {
+		t.Errorf("got %s", e.out)
 	}
 }
 

@@ -166,6 +166,10 @@ func (w *writer) begin(parts []wire.Mount) error {
 	w.equal(loaded(w.scratch), loaded(interp.Base+interp.ParentAt), alive)
 	w.exit(0)
 	w.place(alive)
+	action := w.words(0, 0, 0, 0) // struct sigaction: SIG_DFL
+	for n := 1; n <= 64; n++ {    // programs would inherit those that the daemon ignores
+		w.call("reset a signal", unix.SYS_RT_SIGACTION, n, action, 0, 8).optional()
+	}
 	w.call("make a session", unix.SYS_SETSID)
 	w.call("have a name", unix.SYS_PRCTL, unix.PR_SET_NAME, agent.Name)
 	w.call("set the timer slack", unix.SYS_PRCTL, unix.PR_SET_TIMERSLACK, agent.ProgramTimerSlack)

@@ -80,7 +80,7 @@ func killProcess(ctx context.Context, name string) error {
 		return err
 	}
 	fd, err := unix.PidfdOpen(pid, 0)
-	if err == unix.ESRCH {
+	if err == unix.ESRCH || err == unix.EINVAL { // it has ended; EINVAL: just now
 		return nil
 	}
 	if err != nil {

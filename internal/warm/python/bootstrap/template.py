@@ -186,7 +186,7 @@ class Template:
             try:
                 pidfd = self.kernel.call('pidfd_open', parent, 0)
             except OSError as error:
-                if error.errno != ESRCH:  # ESRCH: it has exited
+                if error.errno not in (ESRCH, EINVAL):  # it has exited; EINVAL: just now
                     raise
             else:
                 self.select.select([pidfd], [], [])
