@@ -5,8 +5,10 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"io"
 	"net"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/coder/websocket"
@@ -67,6 +69,9 @@ func (c *conn) serve() {
 	})
 	tasks.Go(c.keepAlive)
 	err := c.read()
+	if !ordinary(err) {
+		log.InfoContext(ctx, "fathom: a connection could not be read", "error", err)
+	}
 	c.out.close() // from here on output is discarded
 	tasks.Go(func() { c.closeWith(closeStatus(err)) })
 	c.onDisconnect()
@@ -90,6 +95,11 @@ func (c *conn) closeWith(code websocket.StatusCode, reason string) {
 	limit := time.AfterFunc(closeWait, c.abort)
 	defer limit.Stop()
 	c.ws.Close(code, reason)
+}
+
+// ordinary reports whether a read failed because the client or this server has ended the connection.
+func ordinary(err error) bool {
+	return websocket.CloseStatus(err) != -1 || errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, syscall.ECONNRESET) || err == errGone
 }
 
 // closeStatus returns the status and reason for a client from which a read failed.
