@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -39,7 +38,7 @@ func TestReadySandboxes(t *testing.T) {
 		t.Fatal(err)
 	}
 	awaitReady(t, e, 2, 1)
-	if n := killAgents(t, d); n < 3 {
+	if n := killFirst(t, d); n < 3 {
 		t.Fatalf("%d sandboxes are alive, want 3 at least", n)
 	}
 	var wg sync.WaitGroup
@@ -104,26 +103,14 @@ func awaitReady(t *testing.T, e *engine.Engine, want ...int) {
 	}
 }
 
-// killAgents kills all agents of this process and returns their number. Agents are the processes
-// that are PID 1 of a child PID namespace.
-func killAgents(t *testing.T, d *Driver) (killed int) {
+// killFirst kills the first processes of all sandboxes, agents or those of slots, and returns their
+// number.
+func killFirst(t *testing.T, d *Driver) (killed int) {
 	t.Helper()
-	dirs, err := filepath.Glob("/proc/[0-9]*")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, dir := range dirs {
-		line, err := os.ReadFile(dir + "/cmdline")
-		if err != nil || !strings.Contains(string(line), d.Owner) {
+	for _, pid := range descendants(t, d) {
+		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+		if err != nil || !nested(string(status)) {
 			continue
-		}
-		status, err := os.ReadFile(dir + "/status")
-		if err != nil || !strings.Contains(string(status), "\t1\n") || !nested(string(status)) {
-			continue
-		}
-		var pid int
-		if _, err := fmt.Sscanf(filepath.Base(dir), "%d", &pid); err != nil {
-			t.Fatal(err)
 		}
 		p, err := os.FindProcess(pid)
 		if err == nil && p.Kill() == nil {
