@@ -245,7 +245,11 @@ func (f *lyingFork) Eval(ctx context.Context, e driver.Evaluation, std driver.St
 	}
 	f.used = true
 	v, _ := driver.As[driver.Evaluator](f.Sandbox)
-	return v.Eval(ctx, e, std)
+	p, err := v.Eval(ctx, e, std)
+	if f.t.l.undead && sandbar.CodeOf(err) == sandbar.Gone {
+		return f.Start(ctx, sandbar.Cmd{Args: append(f.t.s.Argv, e.Path), Env: e.Env}, std)
+	}
+	return p, err
 }
 
 type lyingBox struct {
