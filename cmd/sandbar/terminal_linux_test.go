@@ -200,7 +200,8 @@ func TestTerminalInTmux(t *testing.T) {
 		t.Errorf("no colours: %q", screen)
 	}
 	tmux("resize-window", "-x", "120", "-y", "40")
-	shows(`.*\n40 120\nat>`, "stty size", "Enter")
+	// tmux changes the size later than it types
+	shows(`.*\n40 120\nat>`, `until stty size | grep "40 120"; do sleep 0.1; done`, "Enter")
 	shows(`\s*\n~.*"note" \[New\].*`, "vim --clean note", "Enter")
 	tmux("resize-window", "-x", "100", "-y", "20")
 	shows(`\s*(\n~\s*){18}\n[^~]*`)
