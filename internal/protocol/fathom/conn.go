@@ -97,7 +97,8 @@ func (c *conn) closeWith(code websocket.StatusCode, reason string) {
 	c.ws.Close(code, reason)
 }
 
-// ordinary reports whether a read failed because the client or this server has ended the connection.
+// ordinary reports whether a read failed because the client or this server has ended the
+// connection.
 func ordinary(err error) bool {
 	return websocket.CloseStatus(err) != -1 || errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, syscall.ECONNRESET) || err == errGone
 }
