@@ -48,7 +48,7 @@ func (OneProgram) Start(context.Context, sandbar.Cmd, Stdio) (Process, error) {
 func (OneProgram) FS() sandbar.FS { return noFiles{} }
 
 func onlyOne() error {
-	return sandbar.Errorf(sandbar.Unsupported, "the sandbox runs the program of its interpreter only")
+	return sandbar.Errorf(sandbar.Unsupported, "the sandbox was made for one program; another needs another sandbox")
 }
 
 // noFiles is a sandbar.FS without operations.
