@@ -35,8 +35,8 @@ type Single interface {
 	Destroy(ctx context.Context) error
 }
 
-// OneProgram implements Start and FS for a Sandbox that has been made for one program: all is
-// Unsupported.
+// OneProgram implements Start and FS for a Sandbox that has been made for one program: every call
+// is Unsupported.
 type OneProgram struct{}
 
 // Start implements Sandbox.

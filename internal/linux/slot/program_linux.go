@@ -209,7 +209,9 @@ func (w *writer) parts(plan []wire.Mount) error {
 	for _, dir := range []string{partsDir, procDir} {
 		w.call("make a directory", unix.SYS_MKDIRAT, cwd, base+dir, 0o755)
 	}
-	(&root{list: w.list, base: base, made: map[string]bool{}}).mkdirAll(base + base) // where sandboxes have their roots
+	// The roots of sandboxes are built at the path at which agents build them, because the options of
+	// a mount show it to programs.
+	(&root{list: w.list, base: base, made: map[string]bool{}}).mkdirAll(base + w.p.Setup.Root)
 	r := &root{list: w.list, base: base + partsDir, made: map[string]bool{}, fd: w.scratch}
 	if err := r.prepare(plan); err != nil {
 		return err
