@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -63,6 +64,7 @@ func TestFilter(t *testing.T) {
 		{[]string{"# no", `\# yes`, "  ", "a  ", `b\ `, `\!c`}, nil, []string{"# yes", "a", "b ", "!c"}, []string{"# no", "  ", "a  ", "b", "c"}},
 		{[]string{"*a*b*c*"}, nil, []string{"abc", "xaxbxcx", "aabbcc"}, []string{"acb", "ab"}},
 		{[]string{"*"}, nil, []string{"a\nb", "\xff"}, nil},
+		{[]string{"a**/c"}, nil, []string{"ab/c", "a/c"}, []string{"a", "a/b/c", "ac"}},
 	} {
 		f := newFilter(t, c.include, c.exclude)
 		for _, rel := range c.yes {
@@ -106,6 +108,11 @@ func TestFilterBounds(t *testing.T) {
 	}
 }
 
+// starsInName matches patterns such as a**/b. gitignore(5) says that these stars are regular ones.
+// git 2.39 compares the text before the first special character alone and takes the rest for a
+// pattern of its own, whose "**/" matches directories.
+var starsInName = regexp.MustCompile(`^!?[^*?[\\]*[^*?[\\/]\*\*`)
+
 // TestGlobsAsGitHasThem compares a list of globs with git's ignore patterns.
 func TestGlobsAsGitHasThem(t *testing.T) {
 	testenv.Need(t, testenv.Git)
@@ -133,7 +140,7 @@ func TestGlobsAsGitHasThem(t *testing.T) {
 		end := rapid.SampledFrom([]string{"", "", "/"})
 		patterns := rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) string {
 			return mark.Draw(rt, "mark") + pattern.Draw(rt, "pattern") + end.Draw(rt, "end")
-		}), 1, 4).Draw(rt, "patterns")
+		}).Filter(func(p string) bool { return !starsInName.MatchString(p) }), 1, 4).Draw(rt, "patterns")
 		name := rapid.StringMatching(`[abc*\-,0]{1,3}`)
 		files := rapid.SliceOfN(rapid.Map(rapid.SliceOfN(name, 1, 4), func(n []string) string { return strings.Join(n, "/") }), 1, 8).Draw(rt, "files")
 		// A file cannot be another's directory.
