@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -256,8 +255,7 @@ func TestStrangers(t *testing.T) {
 }
 
 // Programs without visible finalization take the fast exit, and others do not. TestCorpus proves
-// that a program cannot tell; this test proves that the fast exit is taken at all. It is for amd64
-// only.
+// that a program cannot tell; this test proves that the fast exit is taken at all.
 func TestFastExit(t *testing.T) {
 	d := newDriver(t)
 	tmpl := newTemplate(t, d, pythonTemplate(d))
@@ -265,7 +263,7 @@ func TestFastExit(t *testing.T) {
 		program string
 		fast    bool
 	}{
-		{"print(fast.able)", true},
+		{"print()", true},
 		{"import json, re, collections, dataclasses, enum, typing, asyncio, logging, random, datetime, decimal", true},
 		{"import abc\nclass A(abc.ABC): pass\nclass B(A): x = [lambda: B]\nb = B(); b.b = b; isinstance(b, A); isinstance(1, A)", true},
 		{"try: 1 / 0\nexcept ZeroDivisionError as e: kept = e", true},
@@ -275,20 +273,27 @@ func TestFastExit(t *testing.T) {
 		{"f = open('/dev/null')", false},
 		{"class A:\n def __del__(self): pass", false},
 		{"x = (x for x in [1])", false},
-		{"import sys\ntry: sys.exit(3)\nexcept SystemExit: pass", false},
-		{"try: raise SystemExit(3)\nexcept SystemExit: pass", false},
-		{"import sys; sys.argv = []", false},
+		{"import sys\ntry: sys.exit(3)\nexcept SystemExit: pass", true},
+		{"try: raise SystemExit(3)\nexcept SystemExit: pass", true},
+		{"import sys; sys.argv = []", true},
+		{"import sys; sys.stdout = open('/dev/stdout', 'w')", false},
 		{"import sys; sys.settrace(None)", false},
+		{"import sys; sys.setprofile(None)", false},
+		{"import sys; sys.addaudithook(print)", false},
+		{"import gc; gc.freeze()", false},
+		{"import gc; gc.unfreeze()", false},
+		{"import gc; gc.set_debug(gc.DEBUG_UNCOLLECTABLE)", false},
+		{"import atexit; atexit.register(print)", false},
+		{"import threading, time; threading.Thread(target=time.sleep, args=(9,), daemon=True).start()", false},
 		{"import sqlite3", false},
 		{"import ctypes", false},
 		{"import os; s = os.scandir('.')", false},
 	} {
-		wantFast := runtime.GOARCH == "amd64" && c.fast
 		got := eval(t, newFork(t, tmpl), `
 import atexit
 fast = atexit._ncallbacks.__closure__[0].cell_contents
-`+c.program+"\nprint(bool(fast.armed[0]) and fast.sys_version() == fast.version and fast.tidy() and fast.unchanged())\n")
-		if want := map[bool]string{true: "True", false: "False"}[wantFast]; !strings.HasSuffix(strings.TrimSpace(got), want) {
+`+c.program+"\nprint(len(fast.pending) == len(fast.EVENTS) and fast.unchanged() and fast.tidy())\n")
+		if want := map[bool]string{true: "True", false: "False"}[c.fast]; !strings.HasSuffix(strings.TrimSpace(got), want) {
 			t.Errorf("%s: %s; want %s", c.program, got, want)
 		}
 	}

@@ -1,8 +1,8 @@
 # All hand-assembled code of the template (x86-64), behind one switch: Config.MachineCode in
 # package python, whose comment says what the code costs and what it gains.
 #
-# Each user of MachineCode.load has a fallback for None: FastExit leaves the end of the program to
-# the interpreter, MemoryHolder forks, and WorkingSet lets pages fault in.
+# Each user of MachineCode.load has a fallback for None: MemoryHolder forks, and WorkingSet lets pages
+# fault in.
 
 
 class MachineCode:
@@ -22,14 +22,6 @@ class MachineCode:
         except OSError:
             return None
         return page
-
-
-def detour_code(flag, function):
-    """For FastExit: clears the byte at flag and jumps to function."""
-    return (b'\xf3\x0f\x1e\xfa'  # endbr64
-            + b'\x48\xb8' + flag.to_bytes(8, 'little')  # mov rax, flag
-            + b'\xc6\x00\x00'  # mov byte [rax], 0
-            + b'\x48\xb8' + function.to_bytes(8, 'little') + b'\xff\xe0')  # mov rax, function; jmp rax
 
 
 def populate_code():

@@ -47,7 +47,7 @@ class Template:
             if name in sys.modules:
                 RESEED[name](sys.modules[name])
         machine = MachineCode(self.kernel, machine_code == '1')
-        self.exit = FastExit(self.kernel, machine, gc, recorder.handlers)
+        self.exit = FastExit(self.kernel, gc, recorder.handlers)
         self.kernel.signal(SIGCHLD, SIG_IGN)  # the kernel reaps copies
         self.holder = MemoryHolder(self.kernel, machine, memory_holder == '1')
         self.working_set = WorkingSet(self.kernel, machine)
@@ -58,7 +58,6 @@ class Template:
         self.read = recorder.read
         hidden = HiddenModules(base, recorder, self.wanted)
         hook_imports(hidden)
-        self.exit.ignore(hidden)
         # Never freed, so that finalization does not visit all of it.
         self.kernel.ctypes.pythonapi.Py_IncRef(self.kernel.ctypes.py_object(hidden.modules))
 
