@@ -29,15 +29,13 @@ type quantity struct {
 func exactly(float64) float64 { return 0 }
 
 // What may differ between two looks at a daemon at rest: a new maximum of programs at once leaves
-// more slots idle (package native), and a killed template leaves its ready forks, each with a
-// memory holder that then has no parent.
+// more slots idle (package native).
 const (
 	idleSlots       = 8
 	slotProcesses   = 2 // the slot and the first process of its next sandbox
 	slotGroups      = 4
 	slotSpaces      = 8
 	slotDescriptors = 8
-	readyHolders    = soakPython
 )
 
 func upTo(n float64) func(float64) float64 { return func(float64) float64 { return n } }
@@ -65,9 +63,9 @@ func quantities() []quantity {
 		{"mounts of this program's", func(*soak) float64 { return float64(lines("/proc/self/mountinfo")) }, exactly},
 		{"control groups", func(s *soak) float64 { return float64(len(groupsOf(s.owner()))) }, upTo(idleSlots * slotGroups)},
 		{"namespaces", func(s *soak) float64 { return float64(namespaces(s.descendants())) }, upTo(idleSlots * slotSpaces)},
-		{"processes", func(s *soak) float64 { return float64(len(s.descendants())) }, upTo(idleSlots*slotProcesses + readyHolders)},
+		{"processes", func(s *soak) float64 { return float64(len(s.descendants())) }, upTo(idleSlots * slotProcesses)},
 		{"zombies", func(s *soak) float64 { return float64(zombies(s.descendants())) }, exactly},
-		{"orphans", func(s *soak) float64 { return float64(s.orphans()) }, upTo(readyHolders)},
+		{"orphans", func(s *soak) float64 { return float64(s.orphans()) }, exactly},
 		{"runtime directory's entries", func(s *soak) float64 { return float64(len(entriesBelow(s.daemon.dir + "/run"))) }, exactly},
 		{"ready sandboxes", func(s *soak) float64 { return s.metric("sandbar_sandboxes_ready") }, exactly},
 	}

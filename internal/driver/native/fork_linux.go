@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -29,20 +28,11 @@ type fork struct {
 	t           *template
 	resources   *resources
 	interpreter *client.Adopted
-	holder      memoryHolder
 	profiles    bool // the copy prints its working set at its end
 
 	mu        sync.Mutex
 	conn      *net.UnixConn // to the interpreter; nil after Eval
 	destroyed bool
-}
-
-// memoryHolder is the second owner of the interpreter's memory (package python), if the fork has
-// one. It is in the sandbox's control group and outside its PID namespace.
-type memoryHolder struct {
-	conn *net.UnixConn // the holder exits at its end of file, and closes the other end; nil: no holder
-	once sync.Once
-	gone chan struct{} // closed after release, when the memory is freed
 }
 
 var (
@@ -75,7 +65,7 @@ func (t *template) fork(ctx context.Context, id sandbar.ID, profile bool) (*fork
 	if err != nil {
 		return nil, err
 	}
-	f := &fork{Sandbox: sandbox, t: t, resources: b, profiles: profile, holder: memoryHolder{gone: make(chan struct{})}}
+	f := &fork{Sandbox: sandbox, t: t, resources: b, profiles: profile}
 	if err := f.enter(ctx, b); err != nil {
 		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), sandboxes.UndoTimeout)
 		defer cancel()
@@ -109,22 +99,9 @@ func (f *fork) enter(ctx context.Context, b *resources) error {
 	if err != nil {
 		return err
 	}
-	f.conn, f.holder.conn = c.conn, c.holder
-	if f.interpreter, err = f.Adopt(ctx, wire.Adopt{PID: c.pid, Tag: attrs.Tag}); err != nil {
-		return err
-	}
-	if n := f.t.holderTasks(); n > 0 {
-		return b.allow(n)
-	}
-	return nil
-}
-
-// holderTasks returns the number of memory holders in the cgroup of a copy.
-func (t *template) holderTasks() int {
-	if t.holders {
-		return 1
-	}
-	return 0
+	f.conn = c.conn
+	f.interpreter, err = f.Adopt(ctx, wire.Adopt{PID: c.pid, Tag: attrs.Tag})
+	return err
 }
 
 // request makes the request for a copy with a user, the limits of programs and a tag.
@@ -138,8 +115,8 @@ func (t *template) request(uid int, limits []wire.Rlimit, tag wire.Rlimit) pytho
 
 // copied is a copy of a template's interpreter in a sandbox.
 type copied struct {
-	pid          uint32        // in the sandbox
-	conn, holder *net.UnixConn // to the interpreter, and of its memory holder
+	pid  uint32        // in the sandbox
+	conn *net.UnixConn // to the interpreter
 }
 
 // copy makes a copy of the template, which joins the control group and the namespaces and, if
@@ -147,19 +124,16 @@ type copied struct {
 func (t *template) copy(ctx context.Context, r python.ForkRequest, group *cgroup.Group, namespaces []*os.File, ruleset *os.File) (c copied, err error) {
 	var held files
 	defer held.close()
+	theirs, err := held.connect(&c.conn, "fork", unix.SOCK_STREAM)
+	if err != nil {
+		return c, err
+	}
 	defer func() {
 		if err != nil {
-			c.close()
+			c.conn.Close()
 		}
 	}()
-	var passed []*os.File
-	for _, conn := range []**net.UnixConn{&c.conn, &c.holder} {
-		theirs, err := held.connect(conn, "fork", unix.SOCK_STREAM)
-		if err != nil {
-			return c, err
-		}
-		passed = append(passed, theirs)
-	}
+	passed := []*os.File{theirs}
 	if group != nil {
 		groups, err := group.JoinFiles()
 		if err != nil {
@@ -175,20 +149,12 @@ func (t *template) copy(ctx context.Context, r python.ForkRequest, group *cgroup
 	if _, _, err := t.control.WriteMsgUnix(r.Append(nil), unix.UnixRights(fds(passed)...), nil); err != nil {
 		return c, sandbar.Errorf(sandbar.Gone, "the template has ended: %w", err)
 	}
-	// While the daemon holds the copy's ends of the sockets, await would not see end of file if the
+	// While the daemon holds the copy's end of the socket, await would not see end of file if the
 	// copy dies.
 	held.close()
 	held.list = nil
 	c.pid, err = c.await(ctx)
 	return c, err
-}
-
-func (c *copied) close() {
-	for _, conn := range []*net.UnixConn{c.conn, c.holder} {
-		if conn != nil {
-			conn.Close()
-		}
-	}
 }
 
 // await waits until the copy is ready, and returns its process id in the sandbox.
@@ -255,11 +221,7 @@ func (f *fork) Eval(ctx context.Context, e driver.Evaluation, std driver.Stdio) 
 	} else if err := driver.WriteFile(ctx, f.FS(), f.t.file, []byte(e.Code)); err != nil {
 		return nil, err
 	}
-	p, err := f.interpreter.Begin(std, func(fds []int) error { return send(conn, run, fds) })
-	if err == nil {
-		go f.freeMemoryLater()
-	}
-	return p, err
+	return f.interpreter.Begin(std, func(fds []int) error { return send(conn, run, fds) })
 }
 
 // send sends a program with its standard streams to a copy.
@@ -273,73 +235,6 @@ func send(conn *net.UnixConn, run python.Run, fds []int) error {
 		return sandbar.Errorf(sandbar.Gone, "the interpreter has ended: %w", err)
 	}
 	return nil
-}
-
-// holdFor is how long the memory of a program is held after its end. Most sandboxes are destroyed
-// earlier, which frees the memory; so freeing it seldom competes with the delivery of the result.
-const holdFor = 100 * time.Millisecond
-
-// freeMemoryLater frees the memory of the program if the sandbox outlives it by holdFor.
-func (f *fork) freeMemoryLater() {
-	<-f.interpreter.Done()
-	time.AfterFunc(holdFor, func() {
-		ctx, cancel := context.WithTimeout(context.Background(), sandboxes.UndoTimeout)
-		defer cancel()
-		if err := f.freeMemory(ctx); err != nil {
-			f.t.d.Log.Error("the memory of a program that has ended was not freed", "sandbox", f.resources.ID, "error", err)
-		}
-	})
-}
-
-// Start starts another program. If the interpreter has ended, Start frees its memory first.
-func (f *fork) Start(ctx context.Context, c sandbar.Cmd, std driver.Stdio) (driver.Process, error) {
-	select {
-	case <-f.interpreter.Done():
-		if err := f.freeMemory(ctx); err != nil {
-			return nil, err
-		}
-	default:
-	}
-	return f.Sandbox.Start(ctx, c, std)
-}
-
-// freeMemory ends the memory holder and takes its process off the process limit.
-func (f *fork) freeMemory(ctx context.Context) error {
-	f.holder.release()
-	if err := f.holder.wait(ctx); err != nil || f.t.holderTasks() == 0 {
-		return err
-	}
-	f.resources.Mu.Lock()
-	defer f.resources.Mu.Unlock()
-	return f.resources.allow(0)
-}
-
-// release makes the memory holder exit. It does not wait.
-func (h *memoryHolder) release() {
-	h.once.Do(func() {
-		if h.conn == nil {
-			close(h.gone)
-			return
-		}
-		_ = h.conn.CloseWrite() // fails only if the holder has exited
-		go func() {
-			// The holder writes nothing. End of file: it has exited; a process closes its
-			// descriptors after it has freed its memory.
-			_, _ = h.conn.Read(make([]byte, 1))
-			h.conn.Close()
-			close(h.gone)
-		}()
-	})
-}
-
-// wait waits until a released holder has freed the memory.
-func (h *memoryHolder) wait(ctx context.Context) error {
-	select {
-	case <-h.gone:
-		return nil
-	case <-ctx.Done():
-		return sandbar.Errorf(sandbar.CodeOfContext(ctx), "waiting for the memory of an interpreter to be freed: %w", ctx.Err())
-	}
 }
 
 // evaluation makes the message for the copy. It returns an error if the program needs a cold start.
@@ -395,11 +290,7 @@ func (f *fork) Destroy(ctx context.Context) error {
 		f.conn = nil
 	}
 	f.mu.Unlock()
-	f.holder.release()
-	if err := f.Sandbox.Destroy(ctx); err != nil {
-		return err
-	}
-	return f.holder.wait(ctx)
+	return f.Sandbox.Destroy(ctx)
 }
 
 // coreScheduling reports whether the kernel has core scheduling and the processors have several

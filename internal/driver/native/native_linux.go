@@ -41,13 +41,12 @@ func Factory(binary []byte) driver.Factory {
 // Driver creates sandboxes from namespaces. It is safe for concurrent use.
 type Driver struct {
 	sandboxes.Base
-	cookies     bool   // the kernel gives forks core scheduling cookies of their own
-	mode        string // agent.ModeSocket; agent.ModeStream in tests
-	machineCode bool   // python.Config.MachineCode of templates; false in a test only
-	layout      hostenv.Layout
-	net         network
-	reuse       bool // optionReuse is "slots"
-	slots       slots
+	cookies bool   // the kernel gives forks core scheduling cookies of their own
+	mode    string // agent.ModeSocket; agent.ModeStream in tests
+	layout  hostenv.Layout
+	net     network
+	reuse   bool // optionReuse is "slots"
+	slots   slots
 }
 
 var (
@@ -66,7 +65,7 @@ func New(h driver.Host, binary []byte) (*Driver, error) {
 	if err := hostenv.Probe(Name); err != nil {
 		return nil, err
 	}
-	d := &Driver{Base: sandboxes.New(h), mode: agent.ModeSocket, machineCode: true, reuse: o.slots}
+	d := &Driver{Base: sandboxes.New(h), mode: agent.ModeSocket, reuse: o.slots}
 	d.cookies = d.Mitigate && coreScheduling()
 	if d.layout, err = hostenv.ReadLayout(o.extra); err != nil {
 		return nil, err

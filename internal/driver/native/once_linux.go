@@ -21,7 +21,6 @@ type onceFork struct {
 	*single
 	driver.OneProgram
 	t      *template
-	holder memoryHolder
 	pid    int          // of the interpreter in the sandbox
 	before client.Usage // the counters before the program
 	// single.run guards both
@@ -50,7 +49,7 @@ func (t *template) forkOnce(ctx context.Context, id sandbar.ID) (*onceFork, erro
 	if err := t.d.Registry.Claim(string(id)); err != nil {
 		return nil, err
 	}
-	f := &onceFork{single: newSingle(t.d, id), t: t, holder: memoryHolder{gone: make(chan struct{})}}
+	f := &onceFork{single: newSingle(t.d, id), t: t}
 	err := f.begin(ctx)
 	if err == nil {
 		return f, nil
@@ -95,7 +94,7 @@ func (f *onceFork) begin(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	f.conn, f.holder.conn, f.pid = c.conn, c.holder, int(c.pid)
+	f.conn, f.pid = c.conn, int(c.pid)
 	if f.pidfd, err = f.slot.slot.Adopt(ctx, f.pid); err != nil {
 		return f.failed(ctx, err)
 	}
@@ -179,13 +178,6 @@ func (f *onceFork) Eval(ctx context.Context, e driver.Evaluation, std driver.Std
 	return program, nil
 }
 
-// options are those of single. Kill also ends the memory holder.
-func (f *onceFork) options(before client.Usage) client.DirectOptions {
-	o := f.single.options(before)
-	o.Kill = func() error { f.holder.release(); return f.killTree() }
-	return o
-}
-
 // Destroy implements driver.Sandbox. If the interpreter has ended by itself, its slot is used
 // again.
 func (f *onceFork) Destroy(ctx context.Context) error {
@@ -196,16 +188,5 @@ func (f *onceFork) Destroy(ctx context.Context) error {
 		f.conn = nil
 	}
 	f.run.Unlock()
-	f.holder.release()
-	select {
-	case <-f.ended: // the slot is used again if its cgroup is empty
-		if err := f.holder.wait(ctx); err != nil {
-			return err
-		}
-	default:
-	}
-	if err := f.single.Destroy(ctx); err != nil {
-		return err
-	}
-	return f.holder.wait(ctx)
+	return f.single.Destroy(ctx)
 }

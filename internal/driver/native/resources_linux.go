@@ -63,7 +63,7 @@ func (r *resources) build(ctx context.Context, s sandbar.Spec) (_ *client.Sandbo
 	}
 	r.agentThreads, err = r.setUp(ctx, sandbox, setup)
 	if err == nil {
-		err = r.allow(0)
+		err = r.allow()
 	}
 	if err != nil {
 		conn.Close()
@@ -73,12 +73,12 @@ func (r *resources) build(ctx context.Context, s sandbar.Spec) (_ *client.Sandbo
 }
 
 // allow sets the cgroup's limit of processes and threads to the programs' limit, plus the agent's
-// own, plus more others.
-func (r *resources) allow(more int) error {
+// own.
+func (r *resources) allow() error {
 	if r.Group == nil || r.pids <= 0 {
 		return nil
 	}
-	return r.Group.SetPIDs(r.pids + int64(r.agentThreads+more))
+	return r.Group.SetPIDs(r.pids + int64(r.agentThreads))
 }
 
 // setUp lets the agent build the sandbox. It returns the number of the agent's processes and

@@ -532,7 +532,7 @@ func (x *slotted) clean() bool {
 		return false
 	}
 	now, err := x.count.Current()
-	// A memory holder that has closed its socket is about to end.
+	// The process that made a copy may be about to end.
 	for end := time.Now().Add(endDelay); err == nil && now.PIDsCurrent > 1 && x.template != nil && time.Now().Before(end); {
 		time.Sleep(200 * time.Microsecond)
 		now, err = x.count.Current()
@@ -583,11 +583,7 @@ func (x *slotted) boot(ctx context.Context, program *slot.Program, s sandbar.Spe
 	if err := x.TakeRange(); err != nil {
 		return err
 	}
-	tasks := slotTasks
-	if x.template != nil {
-		tasks += x.template.holderTasks()
-	}
-	if err := x.TakeGroup(hostenv.GroupLimits(x.d.Groups.Caps(), s.Limits, int64(tasks))); err != nil {
+	if err := x.TakeGroup(hostenv.GroupLimits(x.d.Groups.Caps(), s.Limits, slotTasks)); err != nil {
 		return err
 	}
 	if x.count, err = x.Group.OpenCounters(); err != nil {

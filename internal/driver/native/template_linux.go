@@ -56,14 +56,13 @@ const (
 
 // template is a prepared template.
 type template struct {
-	d       *Driver
-	spec    sandbar.Spec
-	file    string   // the program's file, absolute
-	env     []string // the environment of programs that set no other
-	read    []string // environment variables that imports have read
-	holders bool     // copies have memory holders
-	owner   int      // the host uid that owns the user namespaces of forks; 0: the daemon's
-	once    bool     // forks run one program each
+	d     *Driver
+	spec  sandbar.Spec
+	file  string   // the program's file, absolute
+	env   []string // the environment of programs that set no other
+	read  []string // environment variables that imports have read
+	owner int      // the host uid that owns the user namespaces of forks; 0: the daemon's
+	once  bool     // forks run one program each
 
 	home     *resources      // nil: no home
 	sandbox  *client.Sandbox // of home
@@ -267,9 +266,7 @@ func (t *template) spawn(inherit []*os.File) (err error) {
 
 // configure sends the interpreter its python.Config, and waits until it has imported all modules.
 func (t *template) configure(ctx context.Context, imports []string) error {
-	// RLIMIT_NPROC counts processes by user and would count a memory holder as the program's.
-	holder := t.d.Facts.Enforced.PIDs != sandbar.EnforcedRlimit
-	config, err := python.Config{Arch: runtime.GOARCH, MachineCode: t.d.machineCode, MemoryHolder: holder, Imports: imports, Filters: [][]byte{t.d.Filter, t.d.ProgramFilter}}.Append(nil)
+	config, err := python.Config{Arch: runtime.GOARCH, Imports: imports, Filters: [][]byte{t.d.Filter, t.d.ProgramFilter}}.Append(nil)
 	if err != nil {
 		return &sandbar.Error{Code: sandbar.Unsupported, Field: "imports", Message: "the native driver cannot prepare this template: " + err.Error()}
 	}
@@ -293,7 +290,7 @@ func (t *template) configure(ctx context.Context, imports []string) error {
 			Message: "the module " + hello.Module + " cannot be imported in a sandbox: " + sandbar.Quote(hello.Exception, 100),
 			Fix:     "install it where sandboxes see it, for all users, or take it off the list"}
 	}
-	t.read, t.holders = hello.Read, hello.Holders
+	t.read = hello.Read
 	return nil
 }
 

@@ -13,22 +13,6 @@ import (
 type Config struct {
 	// Arch is the GOARCH whose system call numbers the template uses.
 	Arch string
-	// MachineCode is the one switch for hand-assembled machine code (bootstrap/machine_code.py). It
-	// has effect on amd64 only; without it everything works, slower.
-	//
-	// Gain, of the 6.4 ms that a warm print('hello world') took without it: 2 ms, because the memory
-	// holder lets a program's end be reported before its memory is freed; 1.5 ms, because a copy maps
-	// its working set of 300 pages before there is a program. The fast exit saves a program of 3 ms
-	// another 8 ms of finalization, which would copy a thousand pages to free them.
-	//
-	// Cost: 230 bytes of instructions that only their comments explain; the offsets in CPython's
-	// objects that the fast exit writes to, known for CPython 3.10 to 3.13 only; a second process per
-	// copy, whose code and memory the program can overwrite (SECURITY.md, "Warm starts"). The template
-	// checks when it starts that the fast exit and the holder work on this host, and otherwise does
-	// without them.
-	MachineCode bool
-	// MemoryHolder gives each copy a memory holder, if MachineCode is set.
-	MemoryHolder bool
 	// Imports are modules that must exist. The common modules of the standard library are imported
 	// too, those that the installation has.
 	Imports []string
@@ -39,9 +23,8 @@ type Config struct {
 // calls returns the numbers of the system calls that the template makes by number.
 func calls(arch string) (map[string]int, bool) {
 	m, ok := map[string]map[string]int{
-		"amd64": {"mmap": 9, "mprotect": 10, "prctl": 157, "capget": 125, "capset": 126, "brk": 12, "setns": 308, "seccomp": 317, "pidfd_open": 434, "close_range": 436, "landlock_restrict_self": 446,
-			"set_tid_address": 218, "set_robust_list": 273, "get_robust_list": 274, "rseq": 334},
-		"arm64": {"mmap": 222, "mprotect": 226, "prctl": 167, "capget": 90, "capset": 91, "brk": 214, "setns": 268, "seccomp": 277, "pidfd_open": 434, "close_range": 436, "landlock_restrict_self": 446},
+		"amd64": {"prctl": 157, "capget": 125, "capset": 126, "brk": 12, "setns": 308, "seccomp": 317, "close_range": 436, "landlock_restrict_self": 446},
+		"arm64": {"prctl": 167, "capget": 90, "capset": 91, "brk": 214, "setns": 268, "seccomp": 277, "close_range": 436, "landlock_restrict_self": 446},
 	}[arch]
 	return m, ok
 }
@@ -80,7 +63,7 @@ func (c Config) Append(b []byte) ([]byte, error) {
 	for _, f := range c.Filters {
 		sizes = append(sizes, strconv.Itoa(len(f)))
 	}
-	b = fmt.Appendf(b, "%s %d %d;%s;%s;%s;%s\n", c.Arch, bit(c.MachineCode), bit(c.MemoryHolder), strings.Join(words, " "), strings.Join(common(), " "),
+	b = fmt.Appendf(b, "%s;%s;%s;%s;%s\n", c.Arch, strings.Join(words, " "), strings.Join(common(), " "),
 		strings.Join(c.Imports, " "), strings.Join(sizes, " "))
 	return append(b, bytes.Join(c.Filters, nil)...), nil
 }
@@ -110,9 +93,6 @@ func isModule(s string) bool {
 type Hello struct {
 	// Version is the interpreter's version: "3.11".
 	Version string
-	// Holders reports that each copy has a memory holder: it is two processes until the holder's
-	// socket is closed.
-	Holders bool
 	// Read lists the environment variables that imports have read.
 	Read []string
 	// Module is a module that could not be imported, and Exception the exception's name. The other
@@ -129,8 +109,8 @@ func ParseHello(b []byte) (h Hello, ok bool) {
 	switch {
 	case words[0] == "import" && len(words) == 3:
 		return Hello{Module: words[1], Exception: words[2]}, true
-	case words[0] == "ready" && len(words) >= 4 && (words[2] == "holder" || words[2] == "forked"):
-		return Hello{Version: words[1], Holders: words[2] == "holder", Read: words[3:]}, true
+	case words[0] == "ready" && len(words) >= 3:
+		return Hello{Version: words[1], Read: words[2:]}, true
 	}
 	return Hello{}, false
 }
@@ -143,9 +123,8 @@ type Rlimit struct {
 }
 
 // ForkRequest asks a template for a copy. The message carries these descriptors, in this order: a
-// SOCK_STREAM socket for the Run; a SOCK_STREAM socket whose end of file ends the memory holder;
-// the cgroup.procs or tasks files of the copy's control groups; its namespaces, the user namespace
-// first; the Landlock ruleset, if Ruleset is set.
+// SOCK_STREAM socket for the Run; the cgroup.procs or tasks files of the copy's control groups; its
+// namespaces, the user namespace first; the Landlock ruleset, if Ruleset is set.
 type ForkRequest struct {
 	Cgroups, Namespaces int  // number of descriptors
 	Ruleset             bool // whether there is a ruleset descriptor

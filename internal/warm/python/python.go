@@ -10,10 +10,6 @@
 // waits for a Run on the socket that came with the request. Then it returns into the interpreter's
 // own start-up, which opens the file and runs it.
 //
-// A second process outside the sandbox, the memory holder, may share the memory of a copy. It
-// blocks in read(2) until its socket is closed. So the program's end is reported before the kernel
-// frees the memory. Hello reports whether copies have a holder.
-//
 // When a template is ready, the driver runs ProfileProgram in one copy. It prints which pages of
 // memory it has used. WorkingSet makes a message of them, and later copies map these pages when
 // they are made.
@@ -42,7 +38,7 @@ var bootstrap embed.FS
 // modules returns the names of the files in bootstrap, in the order in which they form one program.
 // The last one runs it.
 func modules() []string {
-	return []string{"record_imports", "hidden_modules", "reseed", "fast_exit", "kernel", "machine_code", "memory_holder", "working_set", "template", "start"}
+	return []string{"record_imports", "hidden_modules", "reseed", "fast_exit", "kernel", "working_set", "template", "start"}
 }
 
 // source joins modules into one program.

@@ -1,13 +1,11 @@
 # System calls for which the interpreter has no function.
-PR_SET_DUMPABLE, PR_CAPBSET_DROP, PR_SET_MM, PR_SET_NO_NEW_PRIVS, PR_GET_TID_ADDRESS, PR_CAP_AMBIENT = 4, 24, 35, 38, 40, 47
+PR_SET_DUMPABLE, PR_CAPBSET_DROP, PR_SET_MM, PR_SET_NO_NEW_PRIVS, PR_CAP_AMBIENT = 4, 24, 35, 38, 47
 PR_CAP_AMBIENT_CLEAR_ALL, PR_SET_MM_MAP = 4, 14
 PR_SCHED_CORE, PR_SCHED_CORE_CREATE, THREAD_GROUP = 62, 1, 1
 SECCOMP_SET_MODE_FILTER = 1
 LINUX_CAPABILITY_VERSION_3 = 0x20080522
 EINVAL, ENODEV, ENOSPC, EPERM, ESRCH = 22, 19, 28, 1, 3
-PROT_READ, PROT_WRITE, PROT_EXEC, MAP_PRIVATE, MAP_ANONYMOUS = 1, 2, 4, 2, 32
 SIGCHLD, SIG_DFL, SIG_IGN = 17, 0, 1
-CLONE_VM, CLONE_CHILD_CLEARTID, CLONE_CHILD_SETTID = 0x100, 0x200000, 0x1000000
 
 
 class Kernel:
@@ -27,10 +25,6 @@ class Kernel:
             raise OSError(self.ctypes.get_errno(), name)
         return result
 
-    def map_page(self):
-        """Maps a writable page and returns its address."""
-        return self.call('mmap', 0, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
-
     def prctl(self, *args):
         return self.call('prctl', *(args + (0,) * (5 - len(args))))
 
@@ -40,6 +34,14 @@ class Kernel:
         if pid < 0:
             raise OSError(self.ctypes.get_errno(), 'fork')
         return pid
+
+    @staticmethod
+    def await_exit(pid):
+        """Waits until a child has ended, while SIGCHLD is ignored."""
+        try:
+            os.waitpid(pid, 0)
+        except ChildProcessError:  # the kernel has reaped it
+            pass
 
     def signal(self, number, action):
         """Sets a signal's disposition behind the back of the module signal."""

@@ -5,7 +5,7 @@ import sys
 
 CONTROL = 3  # the daemon's socket, in the template
 CALLER = 3  # the daemon's socket, in a copy
-KEEP = 4  # the socket that the memory holder of a copy reads
+RULESET = 4  # the Landlock ruleset, until the copy has its domain
 INIT = 1  # the process id of a sandbox's first process, the agent
 WORKING_SET = b'pages\n'  # begins a message with the working set
 NESTING = 300  # printing lists nested this deep takes some 100 KiB of stack
@@ -31,7 +31,7 @@ class Template:
 
     def prepare(self, base):
         """Imports the modules and hides them."""
-        arch, machine_code, memory_holder = self.config
+        arch, = self.config
         with Recorder() as recorder:
             for name in self.common:
                 try:
@@ -41,16 +41,14 @@ class Template:
             for name in self.wanted:
                 self.require(name)
             self.kernel = Kernel(arch, self.numbers)
-            import array, atexit, gc, resource, select, time, types, weakref
-        self.array, self.gc, self.resource, self.select, self.time = array, gc, resource, select, time
+            import array, atexit, gc, resource, time, types, weakref
+        self.array, self.gc, self.resource, self.time = array, gc, resource, time
         for name in RESEED:
             if name in sys.modules:
                 RESEED[name](sys.modules[name])
-        machine = MachineCode(self.kernel, machine_code == '1')
         self.exit = FastExit(self.kernel, gc, recorder.handlers)
         self.kernel.signal(SIGCHLD, SIG_IGN)  # the kernel reaps copies
-        self.holder = MemoryHolder(self.kernel, machine, memory_holder == '1')
-        self.working_set = WorkingSet(self.kernel, machine)
+        self.working_set = WorkingSet(self.kernel)
         self.ssl = sys.modules.get('_ssl')
         if self.ssl is not None:
             self.ssl.RAND_bytes(1)  # allocates OpenSSL's generator; each copy adds a seed of its own
@@ -84,7 +82,7 @@ class Template:
             nested = [nested]
         repr(nested)  # grows the stack: a working set can only name pages that are mapped here
         self.kernel.prctl(PR_SET_DUMPABLE, 0)
-        self.control.send(b'ready\0%d.%d\0' % sys.version_info[:2] + (b'holder\0' if self.holder.able else b'forked\0') + b'\0'.join(sorted(self.read)))
+        self.control.send(b'ready\0%d.%d\0' % sys.version_info[:2] + b'\0'.join(sorted(self.read)))
         while True:
             message, fds = self.receive(self.control, 1 << 17)
             if not message:
@@ -124,26 +122,24 @@ class Template:
         kernel = self.kernel
         os.close(self.control.detach())
         for group in request.cgroups:
-            os.write(group, b'0')
-        self.working_set.map()  # from here on memory is charged to the sandbox
+            os.write(group, b'0')  # from here on memory is charged to the sandbox
         for namespace in request.namespaces:
             kernel.call('setns', namespace, 0)
+        self.become_child_of_init()
+        self.working_set.map()
         os.umask(0o022)
         os.chdir(HOME)
         request.caller = os.dup2(request.caller, CALLER)
-        os.dup2(request.keep, KEEP)
         if request.ruleset >= 0:
-            request.ruleset = os.dup2(request.ruleset, KEEP + 1)
+            request.ruleset = os.dup2(request.ruleset, RULESET)
         self.confine(request)
-        kernel.call('close_range', KEEP + 1, 0xffffffff, 0)
+        kernel.call('close_range', CALLER + 1, 0xffffffff, 0)
         null = os.open('/dev/null', os.O_RDWR)
         self.null = os.fstat(null).st_rdev
         for fd in range(3):
             os.dup2(null, fd)
         os.close(null)
         reopen(0)  # in advance: most programs have no input
-        self.become_child_of_init()
-        os.close(KEEP)
         os.setsid()
         for program in self.filters:
             kernel.filter(program)
@@ -159,39 +155,28 @@ class Template:
         """Continues in the sandbox's PID namespace, as a child of its first process.
 
         setns(2) of a PID namespace holds for children only. The first child is in the namespace, but
-        its parent is not; it clones the copy and exits, so that the copy's parent is the namespace's
+        its parent is not; it forks the copy and exits, so that the copy's parent is the namespace's
         first process."""
-        kernel, holder, python = self.kernel, self.holder, self.kernel.ctypes.pythonapi
-        holder.unregister_thread()
+        kernel, python = self.kernel, self.kernel.ctypes.pythonapi
+        read, write = os.pipe()
         python.PyOS_BeforeFork()
-        holder.clone(KEEP)
+        child = kernel.fork()
+        if child:
+            kernel.await_exit(child)
+            os._exit(0)
         while True:
-            holder.clone(-1)
+            if kernel.fork():
+                os._exit(0)
             # Another number than the template's: libraries detect a fork by a changed process id.
             if os.getpid() != self.pid:
                 break
         python.PyOS_AfterFork_Child()
-        self.await_parent()
-        holder.register_thread()
-        kernel.signal(SIGCHLD, SIG_DFL)
-
-    def await_parent(self):
-        """Waits until this process is a child of the sandbox's first process.
-
-        A process that exits first gives its children another parent, and then its pidfd becomes
-        readable (pidfd_open(2), Linux 5.3)."""
-        parent = os.getppid()
-        if parent != INIT:
-            try:
-                pidfd = self.kernel.call('pidfd_open', parent, 0)
-            except OSError as error:
-                if error.errno not in (ESRCH, EINVAL):  # it has exited; EINVAL: just now
-                    raise
-            else:
-                self.select.select([pidfd], [], [])
-                os.close(pidfd)
+        os.close(write)
+        os.read(read, 1)  # until all parents have ended
+        os.close(read)
         if os.getppid() != INIT:
             raise OSError(ESRCH, 'the first process')
+        kernel.signal(SIGCHLD, SIG_DFL)
 
     def confine(self, request):
         """Drops what the agent's launcher drops, in the same order. Filters follow later."""
@@ -284,7 +269,7 @@ class ForkRequest:
         numbers = [int(word) for word in message.split()]
         cgroups, namespaces, ruleset, self.profile, self.core, self.ranged, self.uid, self.gid, self.nice = numbers[:9]
         self.rlimits = [numbers[at:at + 3] for at in range(9, len(numbers), 3)]
-        self.caller, self.keep, fds = fds[0], fds[1], fds[2:]
+        self.caller, fds = fds[0], fds[1:]
         self.cgroups, fds = fds[:cgroups], fds[cgroups:]
         self.namespaces, fds = fds[:namespaces], fds[namespaces:]
         self.ruleset = fds[0] if ruleset else -1

@@ -13,21 +13,20 @@ class WorkingSet:
     READ, WRITE = 22, 23  # MADV_POPULATE_READ, MADV_POPULATE_WRITE (Linux 5.14)
     MAX_RANGES = 4096
 
-    def __init__(self, kernel, machine):
+    def __init__(self, kernel):
         ctypes = kernel.ctypes
-        self.count, self.ranges, self.populate = 0, ctypes.create_string_buffer(24 * self.MAX_RANGES), None
-        code = machine.load(populate_code())
-        if code is not None:
-            self.populate = ctypes.PYFUNCTYPE(None, ctypes.c_void_p, ctypes.c_long)(code)
+        self.madvise = kernel.libc.madvise
+        self.madvise.argtypes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
+        self.ranges = []
 
     def set(self, ranges):
-        """Stores triples of address, length and advice, eight bytes each."""
-        self.count = min(len(ranges) // 24, self.MAX_RANGES)
-        self.ranges[:24 * self.count] = ranges[:24 * self.count]
+        """Takes triples of address, length and advice, eight bytes each."""
+        numbers = [int.from_bytes(ranges[at:at + 8], 'little') for at in range(0, len(ranges), 8)]
+        self.ranges = list(zip(*[iter(numbers)] * 3))[:self.MAX_RANGES]
 
     def map(self):
-        if self.populate is not None and self.count:
-            self.populate(self.ranges, self.count)
+        for start, length, advice in self.ranges:
+            self.madvise(start, length, advice)  # a range that cannot be mapped is mapped when it is used
 
 
 class Profile:
