@@ -19,8 +19,8 @@ class FastExit:
     streams itself, and requires that no object has a finalizer.
 
     It also requires that the exit status is 0, which is so if the main module has run to its end.
-    Then the interpreter has removed __file__ from the module, which it does not do for SystemExit. Any
-    other uncaught exception raises the audit event sys.excepthook.
+    Then the interpreter has removed __file__ from the module, which it does not do for SystemExit
+    (CPython 3.14 does). Any other uncaught exception raises the audit event sys.excepthook.
 
     An audit hook notes that event, and those after which the program could observe this exit or has
     loaded a library with exit handlers. The hook is the method pop of a dictionary of these events:
@@ -79,7 +79,7 @@ class FastExit:
 
     @staticmethod
     def supported():
-        return (sys.version_info[:2] <= (3, 14) and sys.implementation.name == 'cpython' and not sys.abiflags and not sys._xoptions
+        return (sys.version_info[:2] <= (3, 13) and sys.implementation.name == 'cpython' and not sys.abiflags and not sys._xoptions
                 and not (sys.flags.verbose or sys.flags.inspect or sys.flags.dev_mode or 'PYTHONMALLOCSTATS' in os.environ))
 
     def begin(self, file, regular):
