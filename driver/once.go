@@ -68,3 +68,9 @@ func (noFiles) Mkdir(context.Context, string, fs.FileMode, bool) error { return 
 func (noFiles) Remove(context.Context, string, bool) error             { return onlyOne() }
 func (noFiles) Rename(context.Context, string, string) error           { return onlyOne() }
 func (noFiles) Chmod(context.Context, string, fs.FileMode, bool) error { return onlyOne() }
+
+// Prober is an optional interface of a Single.
+type Prober interface {
+	// Ended asks the kernel whether the program has ended, which its Process reports a moment later.
+	Ended() bool
+}

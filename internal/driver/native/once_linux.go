@@ -148,7 +148,7 @@ func (f *onceFork) Eval(ctx context.Context, e driver.Evaluation, std driver.Std
 		return nil, sandbar.Errorf(sandbar.Gone, "the sandbox has been destroyed")
 	case conn == nil:
 		return nil, &sandbar.Error{Code: sandbar.Conflict, Message: "the interpreter of this sandbox has been used", Fix: "make another sandbox"}
-	case f.over:
+	case f.over || f.Ended():
 		return nil, sandbar.Errorf(sandbar.Gone, "the interpreter has ended")
 	}
 	f.conn = nil

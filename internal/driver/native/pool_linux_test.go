@@ -5,10 +5,13 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/engine"
@@ -104,9 +107,10 @@ func awaitReady(t *testing.T, e *engine.Engine, want ...int) {
 }
 
 // killFirst kills the first processes of all sandboxes, agents or those of slots, and returns their
-// number.
+// number when they have ended.
 func killFirst(t *testing.T, d *Driver) (killed int) {
 	t.Helper()
+	var pids []int
 	for _, pid := range descendants(t, d) {
 		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 		if err != nil || !nested(string(status)) {
@@ -114,10 +118,14 @@ func killFirst(t *testing.T, d *Driver) (killed int) {
 		}
 		p, err := os.FindProcess(pid)
 		if err == nil && p.Kill() == nil {
-			killed++
+			pids = append(pids, pid)
 		}
 	}
-	return killed
+	// A killed process may run on until a processor is free for it.
+	waitUntil(t, "they have ended", func() bool {
+		return !slices.ContainsFunc(pids, func(pid int) bool { return unix.Kill(pid, 0) == nil })
+	})
+	return len(pids)
 }
 
 // nested reports whether a process is PID 1 of a child PID namespace.

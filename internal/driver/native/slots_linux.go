@@ -353,6 +353,17 @@ func (x *single) killTree() error {
 // PeakMemory implements driver.PeakMemory.
 func (x *single) PeakMemory() int64 { return x.slot.usage().PeakMemory }
 
+// Ended implements driver.Prober.
+func (x *single) Ended() bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.pidfd < 0 {
+		return true
+	}
+	n, err := unix.Poll([]unix.PollFd{{Fd: int32(x.pidfd), Events: unix.POLLIN}}, 0)
+	return n > 0 && err == nil
+}
+
 // Dead implements driver.Single.
 func (x *single) Dead() <-chan struct{} { return x.dead }
 

@@ -54,6 +54,9 @@ func (a *prestarted) use(ctx context.Context, e driver.Evaluation) error {
 	case <-a.ended:
 		return sandbar.Errorf(sandbar.Gone, "the interpreter has ended before there was a program")
 	default:
-		return nil
 	}
+	if p, ok := driver.As[driver.Prober](a.Sandbox); ok && p.Ended() {
+		return sandbar.Errorf(sandbar.Gone, "the interpreter has just ended, before there was a program")
+	}
+	return nil
 }
