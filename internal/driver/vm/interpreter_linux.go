@@ -16,6 +16,7 @@ type interpreter struct {
 	Argv     []string          `json:"argv"`
 	File     string            `json:"file"`
 	Env      map[string]string `json:"env"`
+	Hook     string            `json:"hook"` // digest of prestart.Restorable
 }
 
 // spec is the inverse of the conversion in Prepare.
@@ -83,15 +84,15 @@ func (t templater) Prepare(ctx context.Context, s driver.TemplateSpec) (driver.T
 	if err := t.d.refuse(s.Spec); err != nil {
 		return nil, err
 	}
-	if err := prestart.Restorable(s); err != nil {
+	hook, err := prestart.Restorable(s)
+	if err != nil {
 		return nil, err
 	}
 	if _, err := prestart.Prepare(t.d, s); err != nil {
 		return nil, err
 	}
-	made := &interpreterTemplate{d: t.d, spec: s, interpreter: &interpreter{s.Language, s.Argv, s.File, s.Env}}
-	_, err := t.d.template(ctx, s.Spec, made.interpreter)
-	if err != nil {
+	made := &interpreterTemplate{d: t.d, spec: s, interpreter: &interpreter{s.Language, s.Argv, s.File, s.Env, hook}}
+	if _, err := t.d.template(ctx, s.Spec, made.interpreter); err != nil {
 		return nil, err
 	}
 	return made, nil

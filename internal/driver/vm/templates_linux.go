@@ -45,8 +45,7 @@ type kind struct {
 	bounds   bounds // of the sandbox for which a snapshot is made
 }
 
-// snapshotFormat changes when snapshots are made or described differently, or when the hook of an
-// interpreter that waits in them (package prestart) reads something else.
+// snapshotFormat changes when snapshots are made or described differently.
 const snapshotFormat = 5
 
 // key names the snapshot of a kind.

@@ -2,6 +2,8 @@ package prestart
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"maps"
 	"path"
 	"strings"
@@ -161,10 +163,12 @@ func restorable(t driver.TemplateSpec) (kind, error) {
 	return kinds()[t.Language], nil
 }
 
-// Restorable returns Unsupported if Restore does.
-func Restorable(t driver.TemplateSpec) error {
-	_, err := restorable(t)
-	return err
+// Restorable returns the digest of the hook that the interpreter of a saved machine runs, which
+// Restore of this version understands; Unsupported if Restore does.
+func Restorable(t driver.TemplateSpec) (hook string, err error) {
+	k, err := restorable(t)
+	sum := sha256.Sum256([]byte(k.hook))
+	return hex.EncodeToString(sum[:]), err
 }
 
 // process is an interpreter that has its program.
