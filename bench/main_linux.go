@@ -58,6 +58,7 @@ func benchmarks() []benchmark {
 		{"idle-daemon", "a daemon with its default ready sandboxes: at most 0.5 % of a processor", idleDaemon},
 		{"burst-python", "100 Python programs at once: all results within 0.5 × the time of bare ones", burstOfPython},
 		{"idle", "an idle sandbox holds at most 2 MiB (PSS)", idleSandbox},
+		{"many", "one of 5,000 idle sandboxes costs the host at most 1.2 MiB, the kernel's memory included; their list takes at most 50 ms", manySandboxes},
 		{"flood", "1 GiB of output to the cap grows the daemon by less than 64 MiB", flood},
 		{"fathom-stream", "lines of output over Fathom: at least 0.25 of what a bare WebSocket carries", fathomStream},
 		{"stop", "ending a tree that ignores TERM takes at most grace + 100 ms", stopTree},
