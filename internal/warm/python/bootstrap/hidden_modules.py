@@ -17,6 +17,8 @@ class BaseModules(set):
 
     def __init__(self):
         super().__init__(sys.modules)
+        if sys.version_info >= (3, 14):
+            self.discard('io')  # imported because this program is in a zip file
         self.importers = set(sys.path_importer_cache)
 
 

@@ -52,7 +52,7 @@ class Recorder:
         self.note()
         for shared, before in self.before:
             shared[:] = before
-        self.warnings._filters_mutated()
+        self.filters_changed()
         if self.reducers:
             sys.modules['copyreg'].dispatch_table.clear()
         os.environ._data.restore()
@@ -141,8 +141,19 @@ class Recorder:
     def insertion(self, shared, item, front):
         def repeat():
             shared.insert(0 if front else len(shared), item)
-            self.warnings._filters_mutated()
+            self.filters_changed()
         return repeat
+
+    def filters_changed(self):
+        """Tells the warnings module that its filters have changed."""
+        if hasattr(self.warnings, '_filters_mutated'):  # before CPython 3.14
+            self.warnings._filters_mutated()
+            return
+        self.warnings._acquire_lock()
+        try:
+            self.warnings._filters_mutated_lock_held()
+        finally:
+            self.warnings._release_lock()
 
 
 class RecordingEnviron(dict):

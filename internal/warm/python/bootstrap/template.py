@@ -277,7 +277,7 @@ class ForkRequest:
 
 def reopen(fd):
     """Opens a standard stream as start-up does. The template's own are pipes."""
-    import io
+    import _io as io  # io itself may be hidden
     name, mode = ('stdin', 'stdout', 'stderr')[fd], 'w' if fd else 'r'
     old = getattr(sys, name)
     unbuffered = old.write_through
