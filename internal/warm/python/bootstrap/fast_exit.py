@@ -48,7 +48,7 @@ class FastExit:
         import io
         import types
         import weakref
-        self.gc, self.handlers, self.profile = gc, handlers, None
+        self.handlers, self.profile = handlers, None
         self.objects, self.callbacks, self.garbage, self.references = gc.get_objects, gc.callbacks, gc.garbage, sys.getrefcount
         self.threads, self.frame, self.exit, self.fflush = _thread._count, sys._getframe, os._exit, kernel.libc.fflush
         self.count, self.debug = atexit._ncallbacks, gc.get_debug

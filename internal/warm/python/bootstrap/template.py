@@ -21,7 +21,7 @@ class Template:
         self.socket = _socket
         self.control = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET, 0, CONTROL)
         head, _, rest = self.control.recv(1 << 20).partition(b'\n')
-        self.config, numbers, common, wanted, sizes = (field.split() for field in head.decode().split(';'))
+        (self.arch,), numbers, common, wanted, sizes = (field.split() for field in head.decode().split(';'))
         self.numbers = {name: int(number) for name, _, number in (word.partition('=') for word in numbers)}
         self.common, self.wanted = common, wanted
         self.filters = []
@@ -31,7 +31,6 @@ class Template:
 
     def prepare(self, base):
         """Imports the modules and hides them."""
-        arch, = self.config
         with Recorder() as recorder:
             for name in self.common:
                 try:
@@ -40,7 +39,7 @@ class Template:
                     pass
             for name in self.wanted:
                 self.require(name)
-            self.kernel = Kernel(arch, self.numbers)
+            self.kernel = Kernel(self.arch, self.numbers)
             import array, atexit, gc, resource, time, types, weakref
         self.array, self.gc, self.resource, self.time = array, gc, resource, time
         for name in RESEED:
