@@ -1,5 +1,5 @@
 # System calls for which the interpreter has no function.
-PR_SET_DUMPABLE, PR_CAPBSET_DROP, PR_SET_MM, PR_SET_NO_NEW_PRIVS, PR_CAP_AMBIENT = 4, 24, 35, 38, 47
+PR_SET_DUMPABLE, PR_CAPBSET_READ, PR_CAPBSET_DROP, PR_SET_MM, PR_SET_NO_NEW_PRIVS, PR_CAP_AMBIENT = 4, 23, 24, 35, 38, 47
 PR_CAP_AMBIENT_CLEAR_ALL, PR_SET_MM_MAP = 4, 14
 PR_SCHED_CORE, PR_SCHED_CORE_CREATE, THREAD_GROUP = 62, 1, 1
 SECCOMP_SET_MODE_FILTER = 1
@@ -53,6 +53,18 @@ class Kernel:
         held = ctypes.create_string_buffer(program, len(program))
         head = (ctypes.c_uint64 * 2)(len(program) // 8, ctypes.addressof(held))
         self.call('seccomp', SECCOMP_SET_MODE_FILTER, 0, ctypes.addressof(head))
+
+    def count_capabilities(self):
+        """Returns the number of capabilities that the kernel has."""
+        count = 0
+        try:
+            while True:
+                self.prctl(PR_CAPBSET_READ, count)
+                count += 1
+        except OSError as error:
+            if error.errno != EINVAL:
+                raise
+            return count
 
     def drop_capabilities(self):
         ctypes = self.ctypes

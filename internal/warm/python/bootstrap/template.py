@@ -40,6 +40,7 @@ class Template:
             for name in self.wanted:
                 self.require(name)
             self.kernel = Kernel(self.arch, self.numbers)
+            self.capabilities = self.kernel.count_capabilities()
             import array, atexit, gc, resource, time, types, weakref
         self.array, self.gc, self.resource, self.time = array, gc, resource, time
         for name in RESEED:
@@ -180,12 +181,8 @@ class Template:
     def confine(self, request):
         """Drops what the agent's launcher drops, in the same order. Filters follow later."""
         kernel = self.kernel
-        for capability in range(64):
-            try:
-                kernel.prctl(PR_CAPBSET_DROP, capability)
-            except OSError as error:
-                if error.errno != EINVAL:
-                    raise
+        for capability in range(self.capabilities):
+            kernel.prctl(PR_CAPBSET_DROP, capability)
         kernel.prctl(PR_SET_NO_NEW_PRIVS, 1)
         if request.core:
             try:
