@@ -76,7 +76,11 @@ func (e *Engine) admit(job sandbar.Job, trace *callTrace) (*Execution, error) {
 	}
 	x := &Execution{e: e, id: sandbar.NewID(), plan: p, job: job, stdin: job.Stdin, canceller: newCanceller(), admitted: time.Now(), trace: trace}
 	if !e.prefersOneShot(&p) {
-		x.ready = e.takeReady(p.language.Name, p.spec)
+		languages := []string{p.language.Name, ""}
+		if p.language.Name == "" || e.oneShotter(&p) != nil {
+			languages = languages[:1] // a sandbox for one program costs less than a ready one without its interpreter
+		}
+		x.ready = e.takeReady(p.spec, languages...)
 	}
 	if err := x.enter(d); err != nil {
 		return nil, err

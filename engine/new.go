@@ -155,11 +155,11 @@ func (e *Engine) enter(k kind, c sandbar.Client, d claim, r *readySandbox) (*tic
 
 // takeReady returns a prestarted sandbox that matches, or nil. It returns nil if the client is at
 // its limit.
-func (e *Engine) takeReady(language string, s sandbar.Spec) *readySandbox {
+func (e *Engine) takeReady(s sandbar.Spec, languages ...string) *readySandbox {
 	if e.pools == nil || e.queue.full(s.Client) {
 		return nil
 	}
-	return e.pools.take(language, s)
+	return e.pools.take(s, languages...)
 }
 
 // makeRoom discards one prestarted sandbox if t waits for a slot.

@@ -2,9 +2,11 @@ package engine_test
 
 import (
 	"context"
+	"runtime"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/sandbar-dev/sandbar"
 	"github.com/sandbar-dev/sandbar/driver"
@@ -58,6 +60,7 @@ func TestOneShot(t *testing.T) {
 	}{
 		{name: "a command", job: sandbar.Job{Cmd: sandbar.Cmd{Args: []string{"print", "hi"}}}, calls: 1},
 		{name: "a shell", job: sandbar.Job{Language: "shell", Code: "print hi"}, calls: 1, file: sandbar.DefaultDir + "/main.sh"},
+		{name: "an interpreter, not in a ready sandbox without one", job: sandbar.Job{Language: "python", Code: "print hi"}, calls: 1, file: sandbar.DefaultDir + "/main.py"},
 		{name: "cold", job: sandbar.Job{Spec: sandbar.Spec{Cold: true}, Cmd: sandbar.Cmd{Args: []string{"print", "hi"}}}},
 		{name: "refused", job: sandbar.Job{Cmd: sandbar.Cmd{Args: []string{"print", "hi"}}}, calls: 1, refuse: sandbar.Errorf(sandbar.Unsupported, "no")},
 		{name: "failed", job: sandbar.Job{Cmd: sandbar.Cmd{Args: []string{"print", "hi"}}}, calls: 1, refuse: sandbar.Errorf(sandbar.NotFound, "no"), code: sandbar.NotFound},
@@ -67,7 +70,7 @@ func TestOneShot(t *testing.T) {
 				d := &onceDriver{Driver: faulty.New(), refuse: c.refuse}
 				r := newRig(t, d.Driver, func(cfg *engine.Config) {
 					cfg.Driver = d
-					cfg.Templates = []engine.Template{{Language: "shell", Min: 2}}
+					cfg.Templates = []engine.Template{{Language: "shell", Min: 2}, {Min: 1}}
 				})
 				synctest.Wait()
 				res, err := r.Run(t.Context(), c.job, nil)
@@ -86,4 +89,39 @@ func TestOneShot(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Requests that come faster than interpreters can be started find none ready, and none is started
+// for them, if the driver makes sandboxes for single programs. After them the pool is as large as
+// the demand was.
+func TestOneShotsOutrunPool(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &onceDriver{Driver: faulty.New()}
+		d.OnCreate = faulty.Slow(time.Duration(runtime.NumCPU()) * 100 * time.Millisecond)
+		r := newRig(t, d.Driver, func(cfg *engine.Config) {
+			cfg.Driver = d
+			cfg.Templates = []engine.Template{{Language: "python", Max: 4}}
+		})
+		for range 2 {
+			(<-run(r.admit(script("print x")), nil)).want(t, sandbar.Exited)
+			time.Sleep(time.Minute) // the pool has measured how long one takes, and is empty again
+		}
+		before := r.Templates()[0]
+		var all []<-chan answer
+		for range 100 {
+			all = append(all, run(r.admit(script("print x")), nil))
+			time.Sleep(20 * time.Millisecond)
+		}
+		busy := r.Templates()[0]
+		if made := busy.Forks - before.Forks; made > int64(2*runtime.NumCPU()) {
+			t.Errorf("%d interpreters were started under load", made)
+		}
+		for _, c := range all {
+			(<-c).want(t, sandbar.Exited)
+		}
+		time.Sleep(10 * time.Second)
+		if after := r.Templates()[0]; after.Ready != 4 {
+			t.Errorf("%d are ready after the load, want 4: %+v", after.Ready, after)
+		}
+	})
 }

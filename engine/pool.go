@@ -34,6 +34,8 @@ type pools struct {
 	missIndex    int
 	filling      int // forks in progress on this machine, of all pools
 	closed       bool
+
+	later *time.Timer // wakes run if requests may have slowed down; see outrun
 }
 
 // pool is the prestarted sandboxes of one template. The fields from ready on are guarded by
@@ -59,6 +61,7 @@ type pool struct {
 	measured      int
 	target        int
 	lastTaken     time.Time      // when a request last took one
+	refill        time.Duration  // how long the last fork took
 	stats         *TemplateStats // shared with the pools derived from this one
 }
 
@@ -95,24 +98,20 @@ const (
 // compete with executions.
 func concurrentForks() int { return max(1, runtime.NumCPU()) }
 
-// take returns a prestarted sandbox for a resolved Spec: one of the language or, if none is ready,
-// one without an interpreter. It returns nil if there is neither. The caller then owns the
+// take returns a prestarted sandbox for a resolved Spec: one of the first language that has a ready
+// one; "" is a sandbox without an interpreter. It returns nil if none has. The caller then owns the
 // sandbox's ticket.
-func (a *pools) take(language string, s sandbar.Spec) *readySandbox {
+func (a *pools) take(s sandbar.Spec, languages ...string) *readySandbox {
 	if a == nil || s.Cold {
 		return nil
 	}
 	now := time.Now()
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	names := []string{language, ""}
-	if language == "" {
-		names = names[:1]
-	}
 	var counted bool
-	for _, name := range names {
-		p := a.byKey[keyOf(name, s)]
-		if p == nil && name == language {
+	for i, language := range languages {
+		p := a.byKey[keyOf(language, s)]
+		if p == nil && i == 0 {
 			p = a.derive(language, s)
 		}
 		if p == nil || p.backedOff(now) {
@@ -180,6 +179,17 @@ func (a *pools) removeIdle(now time.Time) {
 // delayed reports whether forking pauses after a request; see forkDelay.
 func (p *pool) delayed(now time.Time) bool {
 	return 2*len(p.ready) >= p.target && now.Sub(p.lastTaken) < forkDelay
+}
+
+// outrun reports whether requests come faster than the pool can make sandboxes with a started
+// interpreter, and the driver has a cheaper sandbox for one program. Then only the floor is kept
+// ready: more would take processor time from programs that do not wait for them.
+func (a *pools) outrun(p *pool, now time.Time) bool {
+	if p.language.Name == "" || p.template.forksInterpreter || a.e.oneShotter(&plan{language: p.language, spec: p.spec}) == nil {
+		return false
+	}
+	p.demand.decay(now)
+	return p.demand.level*float64(p.refill) > float64(a.maxForks)*float64(burstWindow)
 }
 
 // backedOff reports whether the pool is empty and its next attempt is far away, because its image

@@ -19,6 +19,8 @@ func (a *pools) run() {
 	defer close(a.stopped)
 	timer := time.NewTicker(trimInterval)
 	defer timer.Stop()
+	a.later = time.AfterFunc(burstWindow, a.wake)
+	defer a.later.Stop()
 	for {
 		a.refill(time.Now())
 		select {
@@ -52,7 +54,12 @@ func (a *pools) refill(now time.Time) {
 			a.removeTemplate(p)
 			continue
 		}
-		for len(p.ready)+p.filling < p.target && a.mayFork(p) {
+		wanted := p.target
+		if a.outrun(p, now) {
+			wanted = p.cfg.Min
+			a.later.Reset(burstWindow)
+		}
+		for len(p.ready)+p.filling < wanted && a.mayFork(p) {
 			t := a.e.reserve()
 			if t == nil {
 				return // a freed slot wakes the loop
@@ -312,6 +319,7 @@ func (a *pools) fork(p *pool, t *preparedTemplate, slot *ticket) {
 	r.sb, r.made = sb, began
 	p.stats.Forks++
 	p.stats.Refill += took
+	p.refill = took
 	p.measure(cost)
 	p.retryDelay, p.retryAt = 0, time.Time{}
 	if a.closed || a.e.queue.hasWaiting() {

@@ -99,7 +99,7 @@ func (e *Engine) createLongLived(ctx context.Context, spec sandbar.Spec, trace *
 	if err != nil {
 		return nil, err
 	}
-	r := e.takeReady("", spec)
+	r := e.takeReady(spec, "")
 	e.mu.Lock()
 	t, r, err := e.enter(longLived, spec.Client, d, r)
 	e.mu.Unlock()

@@ -17,7 +17,7 @@ type Templates struct {
 
 // Template is one kind of sandbox that is kept ready. Zero fields are unset.
 type Template struct {
-	Language string // "" for commands, and for languages without a template
+	Language string // "": without an interpreter
 	Image    string
 	Imports  []string
 	Min, Max int64
@@ -40,8 +40,8 @@ func (c *Config) templateFields() []field {
 			allowed: "auto, off, or a list of maps with language, image, warm_imports, min, max, memory, cpus and fork, all of which may be missing",
 			doc: "Sandboxes that the daemon creates before a job needs them, each with a prestarted interpreter. Their number follows the peak of " +
 				"concurrent requests, at least min (0) and at most max (8). auto suits the served protocols. A job gets one with its image and " +
-				"limits; a template without language serves commands, and languages without a template. With fork: false each sandbox starts " +
-				"an interpreter of its own: {language: python, warm_imports: [numpy], min: 2, max: 16}."},
+				"limits; a template without language serves new sandboxes, and programs for which the driver has no cheaper sandbox. With " +
+				"fork: false each sandbox starts an interpreter of its own: {language: python, warm_imports: [numpy], min: 2, max: 16}."},
 		measure("templates_memory", &c.TemplatesMemory, size, bounds[int64]{lo: 1 << 20, hi: maxSize}, "512MiB",
 			"Memory of all ready sandboxes together, beyond the min of each template."),
 	}
