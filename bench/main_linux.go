@@ -54,6 +54,7 @@ func benchmarks() []benchmark {
 		{"sustained-shell", "the same, shell: at least 0.3 × and 2.5 × the rate of bare ones and of those in bubblewrap, at most 4.5 × the processor time",
 			sustained("shell", bounds{bare: 0.3, wrapped: 2.5, cpu: 4.5})},
 		{"sustained-javascript", "the same, JavaScript: at most 1.2 × the processor time", sustained("javascript", bounds{cpu: 1.2})},
+		{"sustained-empty", "no promise: the same with a handler that runs nothing, which is the part of the client and the protocol", sustainedEmpty},
 		{"sustained-beside", "shell programs beside up to 1,000 live sandboxes: the rates are at most 10 % lower than beside one", besideLive},
 		{"idle-daemon", "a daemon with its default ready sandboxes: at most 0.5 % of a processor", idleDaemon},
 		{"burst-python", "100 Python programs at once: all results within 0.5 × the time of bare ones", burstOfPython},

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -395,15 +396,44 @@ func sustained(language string, most bounds) func(*lab) (measured, error) {
 			if err != nil {
 				return measured{}, err
 			}
+			before := d.processor()
 			ours, err := d.sustain(ctx, language, 10*time.Second)
+			own := (d.processor() - before) / time.Duration(max(1, len(ours.all)))
 			return measured{
-				value: fmt.Sprintf("%v; %.2f × the rate and %.2f × the processor time of bare programs; %v", ours,
-					ours.rate/bare.rate, float64(ours.cpu)/float64(bare.cpu), ours.all),
+				value: fmt.Sprintf("%v, of which the daemon takes %.1f; %.2f × the rate and %.2f × the processor time of bare programs; %v", ours,
+					ms(own), ours.rate/bare.rate, float64(ours.cpu)/float64(bare.cpu), ours.all),
 				baseline: fmt.Sprintf("%d at once: bare %s %v; in bubblewrap %v", workers, language, bare, wrapped),
 				kept:     most.hold(ours, bare, wrapped),
 			}, err
 		})
 	}
+}
+
+// sustainedEmpty measures the client and the protocol alone: the handler runs nothing, and answers
+// each execution at once with the messages of a program that prints a line.
+func sustainedEmpty(*lab) (measured, error) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c, err := websocket.Accept(w, r, nil)
+		if err != nil {
+			return
+		}
+		defer c.CloseNow()
+		for {
+			var asked struct{ ID string }
+			_, b, err := c.Read(r.Context())
+			if err != nil || json.Unmarshal(b, &asked) != nil {
+				return
+			}
+			for _, fields := range []string{`"type":"status","status":"running"`, `"type":"stdout","data":"hello world\n"`, `"type":"result","exit_code":0`} {
+				if c.Write(r.Context(), websocket.MessageText, fmt.Appendf(nil, `{"v":1,"id":%q,%s}`, asked.ID, fields)) != nil {
+					return
+				}
+			}
+		}
+	}))
+	defer server.Close()
+	empty, err := (&daemon{addr: server.Listener.Addr().String()}).sustain(context.Background(), "shell", 5*time.Second)
+	return measured{value: fmt.Sprintf("%.0f/s, %.2f ms of processor", empty.rate, ms(empty.cpu))}, err
 }
 
 // besideLive measures the rate of shell programs beside long-lived sandboxes in which nothing runs.
