@@ -55,6 +55,7 @@ fuzz: ## run every fuzz target for FUZZTIME (10s)
 	@sh scripts/fuzz.sh $(FUZZTIME) $(PKGS)
 
 bench: build tools ## measure the numbers of SPECIFICATION.md
+	@sh scripts/tools.sh bench
 	@# embedagent: otherwise the benchmark would start its own large binary as the
 	@# agent, and measure that.
 	@$(HOST) go run -tags embedagent ./bench

@@ -282,7 +282,12 @@ type pace struct {
 	cpu  time.Duration // of all processors for one execution, without what the idle machine uses
 }
 
-func (p pace) String() string { return fmt.Sprintf("%.0f/s, %.1f ms of processor", p.rate, ms(p.cpu)) }
+func (p pace) String() string {
+	if len(p.all) == 0 {
+		return "not measured"
+	}
+	return fmt.Sprintf("%.0f/s, %.1f ms of processor", p.rate, ms(p.cpu))
+}
 
 // unrested runs work on this many connections at once, each again as soon as it has ended. dial
 // makes the connection of one worker.
@@ -336,21 +341,28 @@ func machineTime() (sum time.Duration) {
 	return sum
 }
 
-// unrestedBare is the baseline: the program alone and, if installed, in bubblewrap.
-func unrestedBare(at int, language string) (bare, wrapped pace, err error) {
+// unrestedBare is the baseline: the program alone and, if they are installed, in bubblewrap and in
+// go-judge.
+func unrestedBare(at int, language string) (bare, wrapped, judged pace, err error) {
 	const period = 3 * time.Second
 	argv := greetings()[language].bare
 	measure := func(work func() error) (pace, error) {
 		return unrested(at, period, func() (func() error, func(), error) { return work, func() {}, nil })
 	}
 	if bare, err = measure(command(argv[0], argv[1:]...)); err != nil {
-		return bare, wrapped, err
+		return bare, wrapped, judged, err
 	}
 	if bw, err := bubblewrap(argv...); err == nil { // it is only for comparison
-		wrapped, err = measure(bw)
-		return bare, wrapped, err
+		if wrapped, err = measure(bw); err != nil {
+			return bare, wrapped, judged, err
+		}
 	}
-	return bare, wrapped, nil
+	if work, stop, err := judge(argv); err == nil { // the same
+		defer stop()
+		judged, err = measure(work)
+		return bare, wrapped, judged, err
+	}
+	return bare, wrapped, judged, nil
 }
 
 // bounds are those of a sustained rate, as ratios; 0 is no bound.
@@ -383,7 +395,7 @@ func sustained(language string, most bounds) func(*lab) (measured, error) {
 		if _, err := exec.LookPath(greetings()[language].bare[0]); err != nil {
 			return measured{}, err
 		}
-		bare, wrapped, err := unrestedBare(workers, language)
+		bare, wrapped, judged, err := unrestedBare(workers, language)
 		if err != nil {
 			return measured{}, err
 		}
@@ -402,7 +414,7 @@ func sustained(language string, most bounds) func(*lab) (measured, error) {
 			return measured{
 				value: fmt.Sprintf("%v, of which the daemon takes %.1f; %.2f × the rate and %.2f × the processor time of bare programs; %v", ours,
 					ms(own), ours.rate/bare.rate, float64(ours.cpu)/float64(bare.cpu), ours.all),
-				baseline: fmt.Sprintf("%d at once: bare %s %v; in bubblewrap %v", workers, language, bare, wrapped),
+				baseline: fmt.Sprintf("%d at once: bare %s %v; in bubblewrap %v; in go-judge %v", workers, language, bare, wrapped, judged),
 				kept:     most.hold(ours, bare, wrapped),
 			}, err
 		})

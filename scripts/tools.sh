@@ -9,6 +9,7 @@
 #   scripts/tools.sh race    a C compiler, for the race detector
 #   scripts/tools.sh lint    staticcheck, govulncheck and the TypeScript compiler
 #   scripts/tools.sh packages  nfpm, which makes deb and rpm packages
+#   scripts/tools.sh bench   go-judge, with which "make bench" compares
 #
 # As root on a system with apt-get, Debian packages are installed; NO_APT=1 prevents
 # it. All other tools go into .cache beside the sources. If a tool is not available,
@@ -77,6 +78,7 @@ typescript="typescript@5.9.3 @types/node@20.19.43 undici-types@6.21.0"
 staticcheck=v0.8.2
 govulncheck=v1.8.0
 nfpm=v2.43.0
+judge=v1.8.5
 image_packages=python3,python3-pip
 # Source archives of Debian's pool with the test suites of other shells and utilities:
 # path below pool/main, directories to unpack, SHA-256 of the archive.
@@ -501,6 +503,20 @@ go_tool() {
 	fi
 }
 
+# go_judge builds go-judge. "go install" would ask for the list of its versions, which mirrors may lack.
+go_judge() {
+	[ -x "$cache/bin/go-judge" ] && [ "$(cat "$cache/bin/go-judge.version" 2>/dev/null)" = "$judge" ] && return
+	say "building go-judge $judge"
+	mkdir -p "$tmp/judge" "$cache/bin"
+	printf 'module judge\n\ngo 1.22\n\nrequire github.com/criyle/go-judge %s\n' "$judge" >"$tmp/judge/go.mod"
+	printf '//go:build tools\n\npackage judge\n\nimport _ "github.com/criyle/go-judge/cmd/go-judge"\n' >"$tmp/judge/judge.go"
+	if (cd "$tmp/judge" && env -u GOOS -u GOARCH GOFLAGS=-mod=mod CGO_ENABLED=0 go build -o go-judge github.com/criyle/go-judge/cmd/go-judge) >"$tmp/log" 2>&1; then
+		mv "$tmp/judge/go-judge" "$cache/bin/go-judge" && echo "$judge" >"$cache/bin/go-judge.version"
+	else
+		say "no go-judge, with which \"make bench\" compares: $(tail -n 1 "$tmp/log")"
+	fi
+}
+
 cd "$root" || exit 1
 : >"$tmp/missing"
 case ${1:-} in
@@ -618,6 +634,9 @@ race)
 packages)
 	go_tool nfpm github.com/goreleaser/nfpm/v2/cmd/nfpm $nfpm
 	;;
+bench)
+	go_judge
+	;;
 lint)
 	go_tool staticcheck honnef.co/go/tools/cmd/staticcheck $staticcheck
 	go_tool govulncheck golang.org/x/vuln/cmd/govulncheck $govulncheck
@@ -625,7 +644,7 @@ lint)
 	npm_sdk NpmTypeScript typescript $typescript
 	;;
 *)
-	say "usage: scripts/tools.sh test|race|lint|packages"
+	say "usage: scripts/tools.sh test|race|lint|packages|bench"
 	exit 2
 	;;
 esac
