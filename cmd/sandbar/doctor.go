@@ -116,6 +116,9 @@ func printReport(w io.Writer, r doctor.Report) error {
 	fmt.Fprint(t, "\nSANDBOX\n")
 	if r.Sandbox.OK {
 		fmt.Fprintf(t, "  driver %s created a sandbox, ran a program in it and removed it in %.1f ms\n", r.Driver, r.Sandbox.TotalMS)
+		if r.Sandbox.OnceMS > 0 {
+			fmt.Fprintf(t, "  the fastest of five executions of that program, each in a sandbox for it alone, took %.1f ms\n", r.Sandbox.OnceMS)
+		}
 	} else {
 		fmt.Fprintf(t, "  does not work: %s\n", r.Sandbox.Problem)
 		fix(t, r.Sandbox.Fix)

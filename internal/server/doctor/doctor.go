@@ -11,6 +11,7 @@ import (
 	"errors"
 	"log/slog"
 	"maps"
+	"math"
 	"os"
 	"runtime"
 	"slices"
@@ -131,6 +132,7 @@ type Preset struct {
 type Trial struct {
 	OK      bool    `json:"ok"`
 	TotalMS float64 `json:"total_ms,omitempty"` // creation, one program, removal
+	OnceMS  float64 `json:"once_ms,omitempty"`  // a program in a sandbox made for it alone; 0: the driver has no faster way for that
 	Problem string  `json:"problem,omitempty"`
 	Fix     string  `json:"fix,omitempty"`
 }
@@ -271,7 +273,7 @@ func catalogue(c *lang.Catalogue) []Language {
 func (r *Report) try(ctx context.Context, d driver.Driver, in Input) {
 	r.Languages = catalogue(in.Languages)
 	began := time.Now()
-	var spent time.Duration
+	var spent, once time.Duration
 	err := withEngine(d, in.Languages, func(e *engine.Engine) error {
 		sb, err := e.Create(ctx, sandbar.Spec{AllowDegraded: true})
 		if err != nil {
@@ -284,13 +286,38 @@ func (r *Report) try(ctx context.Context, d driver.Driver, in Input) {
 			return err
 		}
 		spent = time.Since(began)
+		if once, err = timeOnce(ctx, e, d); err != nil {
+			return err
+		}
 		return r.lookForInterpreters(ctx, e)
 	})
 	if err != nil {
 		r.Sandbox.Problem, r.Sandbox.Fix = split(err)
 		return
 	}
-	r.Sandbox = Trial{OK: true, TotalMS: float64(spent.Microseconds()) / 1000}
+	r.Sandbox = Trial{OK: true, TotalMS: float64(spent.Microseconds()) / 1000, OnceMS: float64(once.Microseconds()) / 1000}
+}
+
+// timeOnce returns the time of the fastest of five executions whose sandbox is made for its one
+// program; 0 if the driver has no way of its own for that. The first makes what later ones share.
+func timeOnce(ctx context.Context, e *engine.Engine, d driver.Driver) (fastest time.Duration, err error) {
+	spec := sandbar.Spec{AllowDegraded: true}
+	if o, ok := driver.As[driver.OneShotter](d); !ok || !o.TakesOneShots(spec) {
+		return 0, nil
+	}
+	fastest = math.MaxInt64
+	for range 5 {
+		began := time.Now()
+		r, err := e.Run(ctx, sandbar.Job{Spec: spec, Cmd: sandbar.Cmd{Args: []string{"true"}}}, nil)
+		if err == nil && (r.Outcome != sandbar.Exited || r.ExitCode != 0) {
+			err = sandbar.Errorf(sandbar.Internal, "the program \"true\" ended as %s, exit code %d", r.Outcome, r.ExitCode)
+		}
+		if err != nil {
+			return 0, err
+		}
+		fastest = min(fastest, time.Since(began))
+	}
+	return fastest, nil
 }
 
 // withEngine calls f with an engine over d, and then closes both.
