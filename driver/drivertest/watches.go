@@ -38,10 +38,23 @@ func (c *C) sees(w sandbar.FileWatch, want ...string) {
 	}
 }
 
+// watch opens a watch. One ends a moment after Close, and the kernel bounds those of all sandboxes
+// of a user together, of which other tests may have some.
+func (c *C) watch(f sandbar.FileWatcher, dir string, recursive bool) (w sandbar.FileWatch) {
+	c.until(func() bool {
+		var err error
+		if w, err = f.Watch(c.ctx, dir, recursive); sandbar.CodeOf(err) == sandbar.Exhausted {
+			return false
+		}
+		c.ok(err, "Watch")
+		return true
+	}, "a watch of %q is possible", dir)
+	return w
+}
+
 func watchEvents(c *C, b driver.Sandbox, files sandbar.FS, f sandbar.FileWatcher) {
 	c.sh(b, "mkdir -p w/sub")
-	w, err := f.Watch(c.ctx, "w", false)
-	c.ok(err, "Watch")
+	w := c.watch(f, "w", false)
 	defer w.Close()
 	c.sh(b, "echo 1 >w/a")
 	c.sees(w, "create a", "write a")
@@ -57,8 +70,7 @@ func watchEvents(c *C, b driver.Sandbox, files sandbar.FS, f sandbar.FileWatcher
 
 func watchTree(c *C, b driver.Sandbox, _ sandbar.FS, f sandbar.FileWatcher) {
 	c.sh(b, "mkdir -p w/a/b out/c; ln -s ../out w/link")
-	w, err := f.Watch(c.ctx, "w", true)
-	c.ok(err, "Watch")
+	w := c.watch(f, "w", true)
 	defer w.Close()
 	c.sh(b, "echo 1 >w/a/b/file")
 	c.sees(w, "create a/b/file", "write a/b/file")
@@ -86,8 +98,7 @@ func watchTree(c *C, b driver.Sandbox, _ sandbar.FS, f sandbar.FileWatcher) {
 func watchEnds(c *C, b driver.Sandbox, _ sandbar.FS, f sandbar.FileWatcher) {
 	c.sh(b, "mkdir removed renamed kept")
 	for dir, op := range map[string]sandbar.FileOp{"removed": sandbar.FileRemoved, "renamed": sandbar.FileRenamed} {
-		w, err := f.Watch(c.ctx, dir, true)
-		c.ok(err, "Watch")
+		w := c.watch(f, dir, true)
 		c.sh(b, map[string]string{"removed": "rmdir removed", "renamed": "mv renamed other"}[dir])
 		c.sees(w, string(op))
 		if e, err := w.Next(c.ctx); err != io.EOF {
@@ -96,20 +107,13 @@ func watchEnds(c *C, b driver.Sandbox, _ sandbar.FS, f sandbar.FileWatcher) {
 		c.ok(w.Close(), "Close")
 	}
 	for range 3 * 64 { // far more than there may be at once
-		c.until(func() bool {
-			w, err := f.Watch(c.ctx, "kept", true)
-			if err != nil { // a watch ends a moment after Close
-				c.code(err, "Watch after others were closed", sandbar.Exhausted)
-				return false
-			}
-			c.ok(w.Close(), "Close")
-			return w.Close() == nil // again
-		}, "a watch is possible after others were closed")
+		w := c.watch(f, "kept", true)
+		c.ok(w.Close(), "Close")
+		c.ok(w.Close(), "Close, again")
 	}
-	w, err := f.Watch(c.ctx, "kept", false)
-	c.ok(err, "Watch")
+	w := c.watch(f, "kept", false)
 	c.destroy(b)
-	_, err = w.Next(c.ctx)
+	_, err := w.Next(c.ctx)
 	c.code(err, "Next after Destroy", sandbar.Gone)
 	c.ok(w.Close(), "Close")
 	_, err = f.Watch(c.ctx, "kept", false)
@@ -128,32 +132,31 @@ func watchRefused(c *C, b driver.Sandbox, _ sandbar.FS, f sandbar.FileWatcher) {
 		}
 		c.code(err, "Watch of "+sandbar.Quote(path, 40), code, sandbar.Denied)
 	}
-	for i := 0; ; i++ {
-		w, err := f.Watch(c.ctx, "good", false)
-		if err != nil {
-			c.code(err, "Watch number "+strconv.Itoa(i+1), sandbar.Exhausted)
-			if i < 16 {
-				c.Errorf("only %d watches are possible", i)
+	most := func() (n int) {
+		for {
+			w, err := f.Watch(c.ctx, "good", false)
+			if err != nil {
+				c.code(err, "Watch number "+strconv.Itoa(n+1), sandbar.Exhausted)
+				return n
 			}
-			break
+			defer w.Close()
+			if n++; n > 64 {
+				c.Fatalf("more than 64 watches are possible")
+			}
 		}
-		if i > 64 {
-			c.Fatalf("more than 64 watches are possible")
-		}
-		c.Cleanup(func() { w.Close() })
 	}
+	c.until(func() bool { return most() >= 16 }, "16 watches are possible")
 }
 
 // watchFlood makes more changes than anybody reads.
 func watchFlood(c *C, b driver.Sandbox, files sandbar.FS, f sandbar.FileWatcher) {
 	c.sh(b, "mkdir w")
-	w, err := f.Watch(c.ctx, "w", true)
-	c.ok(err, "Watch")
+	w := c.watch(f, "w", true)
 	defer w.Close()
 	// The kernel keeps 16384 events by default, and the connection 400 KiB of them.
 	name := strings.Repeat("long-", 40)
 	c.sh(b, "cd w; i=0; while [ $i -lt 11000 ]; do i=$((i+1)); : >"+name+"1; : >"+name+"2; done; mkdir last")
-	_, err = files.Stat(c.ctx, "w")
+	_, err := files.Stat(c.ctx, "w")
 	c.ok(err, "Stat beside a watch that nobody reads")
 	for e := ""; e != "lost" && e != "create last"; { // gVisor's queue of events has no limit
 		e = c.next(w, "lost or the last event")
