@@ -301,7 +301,7 @@ func (t *template) failed(ctx context.Context, err error) error {
 	}
 	return &sandbar.Error{Code: sandbar.Unsupported, Err: errors.Join(errInterpreterEnded, err),
 		Message: "the interpreter ended before it was ready to be copied",
-		Fix:     "it must be Python 3.10 or later with ctypes and sockets, as its package for this machine has it"}
+		Fix:     "it must be Python 3.9 or later with ctypes and sockets, as its package for this machine has it"}
 }
 
 // Dead is closed when the template has ended.

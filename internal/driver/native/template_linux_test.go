@@ -254,7 +254,7 @@ func TestStrangers(t *testing.T) {
 }
 
 // Programs without visible finalization take the fast exit, and others do not. TestCorpus proves
-// that a program cannot tell; this test proves that the fast exit is taken at all, by CPython 3.10
+// that a program cannot tell; this test proves that the fast exit is taken at all, by CPython 3.9
 // to 3.13.
 func TestFastExit(t *testing.T) {
 	d := newDriver(t)

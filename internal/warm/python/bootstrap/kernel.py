@@ -54,6 +54,12 @@ class Kernel:
         head = (ctypes.c_uint64 * 2)(len(program) // 8, ctypes.addressof(held))
         self.call('seccomp', SECCOMP_SET_MODE_FILTER, 0, ctypes.addressof(head))
 
+    def arguments(self):
+        """Returns the arguments that the interpreter was started with (sys.orig_argv, which 3.9 lacks)."""
+        count, words = self.ctypes.c_int(), self.ctypes.POINTER(self.ctypes.c_wchar_p)()
+        self.ctypes.pythonapi.Py_GetArgcArgv(self.ctypes.byref(count), self.ctypes.byref(words))
+        return words[:count.value]
+
     def count_capabilities(self):
         """Returns the number of capabilities that the kernel has."""
         count = 0

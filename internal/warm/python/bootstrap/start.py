@@ -21,7 +21,7 @@ def run_original():
 
 
 def main():
-    if sys.version_info < (3, 10):
+    if sys.version_info < (3, 9):
         raise RuntimeError('too old')
     entry = sys.path.pop(0)
     sys.path_importer_cache.pop(entry, None)

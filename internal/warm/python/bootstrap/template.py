@@ -41,6 +41,7 @@ class Template:
                 self.require(name)
             self.kernel = Kernel(self.arch, self.numbers)
             self.capabilities = self.kernel.count_capabilities()
+            self.command = [os.fsencode(word) for word in self.kernel.arguments()[:-1]]
             import array, atexit, gc, resource, time, types, weakref
         self.array, self.gc, self.resource, self.time = array, gc, resource, time
         for name in RESEED:
@@ -205,7 +206,7 @@ class Template:
         kernel.prctl(PR_SET_DUMPABLE, 1)
 
     def set_title(self, args=()):
-        self.kernel.title([os.fsencode(word) for word in sys.orig_argv[:-1]] + list(args or [FILE]),
+        self.kernel.title(self.command + list(args or [FILE]),
                           [name + b'=' + value for name, value in os.environb.items()])
 
     def receive_run(self):
@@ -250,7 +251,8 @@ class Template:
         if env or args != [FILE]:
             self.set_title(args)
         sys.argv[:] = map(os.fsdecode, args)
-        sys.orig_argv[-1:] = sys.argv
+        if sys.version_info >= (3, 10):
+            sys.orig_argv[-1:] = sys.argv
         for fd in range(3):
             stat = os.fstat(fd)
             if fd == 0 and stat.st_rdev != self.null or fd and stat.st_mode & 0o170000 != 0o010000:
