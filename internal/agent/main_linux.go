@@ -83,15 +83,15 @@ func Main() {
 // perThreadSyscall is the signal that syscall.AllThreadsSyscall uses.
 const perThreadSyscall = syscall.Signal(33)
 
-// defaultSignals are the signals to which process 1 gives their default action: those on which the
-// Go runtime ends the process, and 32, which posix_spawn(3) of glibc leaves ignored and programs
-// would inherit. The kernel discards them if process 1 has no handler for them (pid_namespaces(7)),
-// so no program can end the agent. For all other signals the runtime's handlers, which do nothing,
-// must stay: the runtime blocks these signals in one thread. If that is the main thread, the kernel
-// does not discard an unhandled one but ends the process (complete_signal in kernel/signal.c, Linux
-// 6.12).
-var defaultSignals = [...]syscall.Signal{unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGILL, unix.SIGTRAP, unix.SIGABRT,
-	unix.SIGBUS, unix.SIGFPE, unix.SIGSEGV, unix.SIGTERM, unix.SIGSTKFLT, unix.SIGSYS, 32}
+// ignoredSignals are the signals that end a process of the Go runtime: those on which its handler
+// does, and 32 and 34, for which it has none. Process 1 gives them a handler that does nothing, so
+// no program can end the agent. Their default action would not do: the kernel discards such a
+// signal (pid_namespaces(7)), but not while the thread that it is for blocks it, as the runtime
+// does when it starts a program or handles another signal; then the kernel ends the process
+// (complete_signal in kernel/signal.c, Linux 6.12). Programs would inherit SIG_IGN. For all other
+// signals the runtime's handlers do nothing.
+var ignoredSignals = [...]syscall.Signal{unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGILL, unix.SIGTRAP, unix.SIGABRT,
+	unix.SIGBUS, unix.SIGFPE, unix.SIGSEGV, unix.SIGTERM, unix.SIGSTKFLT, unix.SIGSYS, 32, 34}
 
 // serve handles the connection from Hello to its end.
 func (a *agent) serve() error {
@@ -100,9 +100,7 @@ func (a *agent) serve() error {
 		return err
 	}
 	if os.Getpid() == 1 {
-		for _, n := range defaultSignals {
-			_ = defaultAction.set(n)
-		}
+		ignoreSent(ignoredSignals[:]...)
 	}
 	go a.reap()
 	if a.boundFirstRequest {

@@ -175,6 +175,29 @@ type sigaction [8]uintptr
 // defaultAction is SIG_DFL without flags.
 var defaultAction sigaction
 
+// ignoreSent makes the signals n without effect if a process sends them. Where there are no
+// handlers for that, they get their default action.
+func ignoreSent(n ...syscall.Signal) {
+	const sigInfo, hasRestorer, onStack, restart = 0x4, 0x04000000, 0x08000000, 0x10000000
+	const all = ^uintptr(0) // blocked meanwhile: a thread's stack for signals has little room
+	ignore, unlessFault, restorer := handlers()
+	action := sigaction{ignore, sigInfo | onStack | restart, restorer, all}
+	switch {
+	case ignore == 0:
+		action = defaultAction
+	case restorer != 0:
+		action[1] |= hasRestorer
+	}
+	for _, n := range n {
+		now := action
+		switch n {
+		case unix.SIGSEGV, unix.SIGBUS, unix.SIGFPE, unix.SIGILL, unix.SIGTRAP, unix.SIGSYS:
+			now[0] = unlessFault
+		}
+		_ = now.set(n)
+	}
+}
+
 // signalAction returns the process's current action for a signal.
 func signalAction(n syscall.Signal) (now sigaction) {
 	syscall.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(n), 0, uintptr(unsafe.Pointer(&now)), 8, 0, 0)
