@@ -357,7 +357,7 @@ func unrestedBare(at int, language string) (bare, wrapped, judged pace, err erro
 			return bare, wrapped, judged, err
 		}
 	}
-	if work, stop, err := judge(argv); err == nil { // the same
+	if work, stop, err := judge(argv); err == nil { // for comparison, too
 		defer stop()
 		judged, err = measure(work)
 		return bare, wrapped, judged, err

@@ -175,9 +175,9 @@ type sigaction [8]uintptr
 // defaultAction is SIG_DFL without flags.
 var defaultAction sigaction
 
-// ignoreSent makes the signals n without effect if a process sends them. Where there are no
+// ignoreSent gives signals no effect if a process sends them. Where there are no
 // handlers for that, they get their default action.
-func ignoreSent(n ...syscall.Signal) {
+func ignoreSent(signals ...syscall.Signal) {
 	const sigInfo, hasRestorer, onStack, restart = 0x4, 0x04000000, 0x08000000, 0x10000000
 	const all = ^uintptr(0) // blocked meanwhile: a thread's stack for signals has little room
 	ignore, unlessFault, restorer := handlers()
@@ -188,7 +188,7 @@ func ignoreSent(n ...syscall.Signal) {
 	case restorer != 0:
 		action[1] |= hasRestorer
 	}
-	for _, n := range n {
+	for _, n := range signals {
 		now := action
 		switch n {
 		case unix.SIGSEGV, unix.SIGBUS, unix.SIGFPE, unix.SIGILL, unix.SIGTRAP, unix.SIGSYS:
