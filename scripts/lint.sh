@@ -1,7 +1,7 @@
 #!/bin/sh
 # Checks the sources: gofmt, go vet for every supported platform, staticcheck and
-# govulncheck, the types of the browser console; and the subjects of commits since the last release (CONTRIBUTING.md). It runs
-# all checks before it fails.
+# govulncheck, the types of the browser console; and the subjects of commits since the last
+# release (CONTRIBUTING.md). It runs all checks before it fails.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 export CGO_ENABLED=0
