@@ -3,6 +3,7 @@ module github.com/sandbar-dev/sandbar
 go 1.26.3
 
 require (
+	github.com/cilium/ebpf v0.22.0
 	github.com/coder/websocket v1.8.15
 	github.com/containerd/errdefs v1.0.0
 	github.com/dop251/goja v0.0.0-20260917113740-793a2a65c13b

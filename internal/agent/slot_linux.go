@@ -11,7 +11,7 @@ import (
 
 // slotNamespaces are the namespaces that each slot gets anew. Its sandboxes have all others of
 // their own.
-const slotNamespaces = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWCGROUP
+const slotNamespaces = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWCGROUP | unix.CLONE_NEWNET
 
 // startSlot starts a slot (package slot), with its first instruction in its cgroups, and maps its
 // ids. fds are its socket, its memory and, optionally, a version 2 cgroup.

@@ -10,6 +10,7 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/agent/client"
 	"github.com/sandbar-dev/sandbar/internal/linux/egress"
 	"github.com/sandbar-dev/sandbar/internal/linux/hostenv"
+	"github.com/sandbar-dev/sandbar/internal/linux/netuse"
 	"github.com/sandbar-dev/sandbar/internal/linux/policy"
 	"github.com/sandbar-dev/sandbar/internal/linux/sandboxes"
 	"github.com/sandbar-dev/sandbar/internal/linux/spawn"
@@ -26,7 +27,7 @@ func Factory(binary []byte) driver.Factory {
 		Summary: "Linux namespaces, with this machine's own programs; nothing to install",
 		Options: map[string]string{
 			optionPaths: "colon-separated directories of this machine that sandboxes see read-only, besides /usr, /bin and /lib*, such as /opt with interpreters",
-			optionReuse: "what the sandboxes of single programs share in succession: slots (an id range, a user namespace and control groups, which programs cannot write to), or none; default: slots as root with control groups of version 1, or of version 2 and Linux 6.12, else none",
+			optionReuse: "what the sandboxes of single programs share in succession: slots (an id range, a user namespace and control groups, which programs cannot write to, and a network namespace that no program has used), or none; default: slots as root with control groups of version 1, or of version 2 and Linux 6.12, else none",
 		},
 		New: func(h driver.Host) (driver.Driver, error) {
 			d, err := New(h, binary)
@@ -47,6 +48,7 @@ type Driver struct {
 	net     network
 	reuse   bool // optionReuse is "slots"
 	slots   slots
+	sockets *netuse.Watcher // nil: slots do not keep network namespaces
 }
 
 var (
@@ -94,6 +96,11 @@ func (d *Driver) open(h driver.Host, binary []byte) (err error) {
 		d.Facts.Notes = append(d.Facts.Notes, "sandboxes can be neither paused nor forked: "+err.Error())
 	}
 	d.Facts.Notes = append(d.Facts.Notes, d.wayNote())
+	if d.reuse && d.hasSlots() {
+		if d.sockets, err = netuse.New(d.Groups.Unified()); err != nil {
+			d.Facts.Notes = append(d.Facts.Notes, "slots make a new network namespace for every program: "+err.Error())
+		}
+	}
 	if err = d.Compile(policy.TagLocks); err != nil {
 		return err
 	}
@@ -101,7 +108,13 @@ func (d *Driver) open(h driver.Host, binary []byte) (err error) {
 }
 
 // release closes the resources that open has opened.
-func (d *Driver) release() error { return errors.Join(d.net.close(), d.Release()) }
+func (d *Driver) release() error {
+	err := errors.Join(d.net.close(), d.Release())
+	if d.sockets != nil {
+		d.sockets.Close()
+	}
+	return err
+}
 
 // Close releases the driver's resources. All its sandboxes must be destroyed.
 func (d *Driver) Close() error {

@@ -28,8 +28,8 @@ import (
 
 // Slots make sandboxes for one program each (package slot). A slot is used again if its sandbox
 // ended by itself and left nothing; after any doubt it is removed, and the next sandbox has a new
-// one. It keeps its id range and user namespace, its cgroups and its mount namespace. Programs can
-// write to none of them.
+// one. It keeps its id range and user namespace, its cgroups and its mount namespace, to which no
+// program can write, and its network namespace if the program has not used it.
 
 const (
 	// slotTasks is the number of processes of a slot and its sandbox besides the programs.
@@ -98,6 +98,8 @@ type slotted struct {
 	slot   *slot.Slot
 	count  *cgroup.Counters
 	before client.Usage // the counters before the next program
+	// cookie of the network namespace that Driver.sockets watches; 0: none
+	network uint64
 	// what clean has found
 	memory, processes int64
 	limits            sandbar.Limits // of its sandboxes
@@ -444,6 +446,7 @@ func (d *Driver) takeSlot(ctx context.Context, s sandbar.Spec, t *template) (x *
 			}
 		}
 		if fds, err = x.slot.Built(ctx); err == nil {
+			x.watch()
 			return x, fds, nil
 		}
 		d.dropSlot(x)
@@ -471,7 +474,7 @@ func (d *Driver) idleSlot(limits sandbar.Limits, t *template) *slotted {
 // putSlot keeps a slot for the next program, and reports false if that is not possible. The oldest
 // slot makes room.
 func (d *Driver) putSlot(x *slotted) bool {
-	if !x.clean() || x.build() != nil {
+	if !x.clean() || x.build(!x.keepsNetwork()) != nil {
 		return false
 	}
 	d.slots.mu.Lock()
@@ -614,12 +617,38 @@ func (x *slotted) boot(ctx context.Context, program *slot.Program, s sandbar.Spe
 	if err := x.slot.Began(ctx); err != nil {
 		return err
 	}
-	return x.build()
+	return x.build(false)
 }
 
-// build begins to build the next sandbox.
-func (x *slotted) build() error {
-	return x.slot.Build(hostenv.NewMachineID(), hostenv.NewBootID())
+// build begins to build the next sandbox, with a new network namespace if fresh is set.
+func (x *slotted) build(fresh bool) error {
+	return x.slot.Build(hostenv.NewMachineID(), hostenv.NewBootID(), fresh)
+}
+
+// watch begins to watch the network namespace of a sandbox that has been built.
+func (x *slotted) watch() {
+	if now := x.slot.Network(); x.d.sockets != nil && now != x.network {
+		x.forgetNetwork()
+		if err := x.d.sockets.Begin(now); err != nil {
+			x.d.Log.Debug("a slot cannot keep its network namespace", "error", err)
+			return
+		}
+		x.network = now
+	}
+}
+
+// keepsNetwork reports whether the next sandbox may have the network namespace of the last one: no
+// process is left, and its program has changed nothing there.
+func (x *slotted) keepsNetwork() bool {
+	return x.network != 0 && !x.d.sockets.Used(x.network) && x.slot.SameNetwork()
+}
+
+// forgetNetwork ends watching.
+func (x *slotted) forgetNetwork() {
+	if x.network != 0 {
+		x.d.sockets.End(x.network)
+		x.network = 0
+	}
 }
 
 // remove kills the slot with all processes of its sandbox and releases its resources. read, if not
@@ -628,6 +657,7 @@ func (x *slotted) remove(ctx context.Context, read <-chan struct{}) error {
 	if err := x.Destroy(ctx); err != nil {
 		return err
 	}
+	x.forgetNetwork()
 	if read != nil {
 		<-read
 	}

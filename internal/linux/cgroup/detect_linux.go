@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -189,6 +190,15 @@ func (m *Manager) Parents() []string {
 		dirs = append(dirs, m.freezer.parent)
 	}
 	return dirs
+}
+
+// Unified returns the directory of a version 2 group that contains this process and all groups, or
+// their processes if the limits are those of version 1. "": there is none that can be written to.
+func (m *Manager) Unified() string {
+	if h := m.version2(); h != nil {
+		return h.base
+	}
+	return strings.TrimSuffix(m.freezer.parent, "/"+parentName)
 }
 
 // Close removes the parent directories, unless they contain groups (such as those of another

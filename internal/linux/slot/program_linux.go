@@ -38,6 +38,7 @@ const anyChild = uint64(1<<64 - 1)
 // Messages to a slot and to the first process.
 const (
 	msgGo    = 'G' // go on: build a sandbox, or start the job
+	msgFresh = 'N' // build a sandbox with a new network namespace
 	msgAdopt = 'A' // the process at Program.pid is the program
 )
 
@@ -49,9 +50,11 @@ type Program struct {
 	cwd               string // of sandboxes
 	env               []string
 
-	status, usage uint64 // of wait4(2)
-	pid           uint64 // of the program
-	failed        uint64 // 1: the program was not started
+	network       uint64     // cookie of the network namespace
+	before, after []netState // of the sandbox
+	status, usage uint64     // of wait4(2)
+	pid           uint64     // of the program
+	failed        uint64     // 1: the program was not started
 }
 
 // Plan describes the sandboxes of a Program.
@@ -83,6 +86,7 @@ type writer struct {
 	p Plan
 
 	scratch, first, pipe uint64
+	request              uint64 // word; the lowest byte is read
 	control, message     uint64 // of the job's descriptors
 	reply                uint64 // struct msghdr of msgStarted
 	pidfd                uint64
@@ -99,6 +103,7 @@ func Compile(p Plan) (*Program, error) {
 	w := &writer{Program: &Program{list: &list{at: interp.Base + interp.Entry, data: dataAt}, cwd: s.Dir, env: s.Env}, p: p}
 	w.fail = w.label()
 	w.scratch, w.first, w.pid, w.pipe = w.words(0), w.words(0), w.words(0), w.words(0)
+	w.request, w.network = w.words(0), w.words(0)
 	w.status, w.usage, w.failed, w.pidfd = w.words(0), w.space(144), w.words(0), w.words(0)
 	w.messages()
 	once, each := splitPlan(s.Mounts)
@@ -197,6 +202,7 @@ func (w *writer) begin(parts []wire.Mount) error {
 		}
 	}
 	w.call("make a pipe", unix.SYS_PIPE2, w.pipe, unix.O_CLOEXEC|unix.O_NONBLOCK)
+	w.loopback()
 	w.send(msgReady)
 	return nil
 }
@@ -263,18 +269,22 @@ func (w *writer) sysctl(name, value string) {
 
 // sandboxNamespaces are the namespaces that each sandbox of a slot has of its own, besides those of
 // the slot.
-const sandboxNamespaces = unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS
+const sandboxNamespaces = unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS
 
 // life adds the slot's loop: it clones the first process of a sandbox and waits for its end.
 func (w *writer) life(first label) {
-	again, quit := w.label(), w.label()
+	again, keep, quit := w.label(), w.label(), w.label()
 	w.place(again)
-	w.call("wait for a request", unix.SYS_READ, interp.Socket, w.scratch, 1).zero(quit)
+	w.call("wait for a request", unix.SYS_READ, interp.Socket, w.request, 1).zero(quit)
 	for _, x := range w.p.Setup.Sysctls {
 		if perSandbox(x.Name) {
 			w.sysctl(x.Name, "1024")
 		}
 	}
+	w.equal(loaded(w.request), int(msgGo), keep)
+	w.call("make a network namespace", unix.SYS_UNSHARE, unix.CLONE_NEWNET)
+	w.loopback()
+	w.place(keep)
 	w.call("clone the first process", unix.SYS_CLONE, uint64(sandboxNamespaces)|uint64(unix.SIGCHLD), 0, 0, 0, 0).zero(first).save(w.first)
 	w.call("wait for the first process", unix.SYS_WAIT4, loaded(w.first), w.scratch, unix.WALL, 0)
 	w.send(msgDone)
@@ -307,7 +317,6 @@ func (w *writer) initial(plan []wire.Mount) error {
 	}
 	w.call("set the umask", unix.SYS_UMASK, 0)
 	w.call("set the host name", unix.SYS_SETHOSTNAME, s.Hostname, len(s.Hostname))
-	w.loopback()
 	r := &root{list: w.list, base: s.Root, parts: partsDir, made: map[string]bool{}, fd: w.scratch}
 	if err := r.build(plan); err != nil {
 		return err
@@ -319,6 +328,7 @@ func (w *writer) initial(plan []wire.Mount) error {
 	}
 	w.rlimits()
 	w.capabilities()
+	w.openStates()
 	built := w.built()
 	w.filter("install the seccomp filter", s.Seccomp)
 	built()
@@ -348,7 +358,8 @@ func (w *writer) built() (report func()) {
 	return func() { w.call("report", unix.SYS_SENDMSG, interp.Socket, message, unix.MSG_NOSIGNAL) }
 }
 
-// loopback brings up "lo".
+// loopback brings up "lo" and finds out the cookie of the network namespace. A kernel without
+// cookies leaves 0.
 func (w *writer) loopback() {
 	var request [40]byte // struct ifreq
 	copy(request[:], "lo")
@@ -356,6 +367,8 @@ func (w *writer) loopback() {
 	const name = "bring up the loopback"
 	w.call(name, unix.SYS_SOCKET, unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0).save(w.scratch)
 	w.call(name, unix.SYS_IOCTL, loaded(w.scratch), unix.SIOCSIFFLAGS, string(request[:]))
+	w.set(w.network, 0)
+	w.call("", unix.SYS_GETSOCKOPT, loaded(w.scratch), unix.SOL_SOCKET, unix.SO_NETNS_COOKIE, w.network, w.words(8)).optional()
 	w.call(name, unix.SYS_CLOSE, loaded(w.scratch))
 }
 
@@ -452,10 +465,11 @@ func (w *writer) job(quit label) {
 	w.call("wait for orphans", unix.SYS_WAIT4, anyChild, w.scratch, 0, 0).failTo(done)
 	w.jump(all)
 	w.place(done)
+	w.readStates(w.after)
 	w.exit(0)
 	w.place(failed)
 	w.send(msgNoExec)
-	w.exit(0)
+	w.jump(done)
 	w.place(child)
 	w.becomeProgram()
 }

@@ -89,11 +89,15 @@ func (s *Slot) Began(ctx context.Context) error {
 	return s.expect(ctx, msgReady)
 }
 
-// Build lets the slot build a sandbox with the ids, which are as in policy.HostRootOptions. It does
-// not wait. Every sandbox needs a Build before its Start.
-func (s *Slot) Build(machineID, bootID string) error {
+// Build lets the slot build a sandbox with the ids, which are as in policy.HostRootOptions, and
+// with a new network namespace if fresh is set, otherwise with the slot's last one. It does not
+// wait. Every sandbox needs a Build before its Start.
+func (s *Slot) Build(machineID, bootID string, fresh bool) error {
 	s.text(s.program.machineID, machineID)
 	s.text(s.program.bootID, bootID)
+	if fresh {
+		return s.write(msgFresh, nil)
+	}
 	return s.send(nil)
 }
 

@@ -1,0 +1,77 @@
+package slot
+
+import (
+	"bytes"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbar-dev/sandbar/internal/linux/slot/interp"
+)
+
+// A slot keeps its network namespace for the next sandbox if the last one's program cannot have
+// changed it. Programs have no capability over it. An internet socket can change it nevertheless,
+// for example its counters and its flow labels; package netuse sees such sockets. Of the others
+// that programs can make, UNIX sockets change nothing that outlives them, and netlink sockets can
+// only read, but a query for a route makes the kernel keep a copy of it. The states show that.
+
+// netState is a file that shows a part of a network namespace's state.
+type netState struct {
+	path string
+	size int    // of what is read
+	fd   uint64 // word
+	got  uint64 // word: the number of bytes, or an error
+	data uint64
+}
+
+// netStates are the files. Their first bytes tell about this namespace, others about the host.
+func netStates() []netState {
+	return []netState{
+		{path: "/proc/self/net/sockstat", size: len("sockets: used 0\n")},
+		{path: "/proc/self/net/rt6_stats", size: 64},
+		{path: "/proc/self/net/ipv6_route", size: 1024},
+	}
+}
+
+// unread is in place of a number of bytes.
+const unread = 1 << 32
+
+// openStates opens the files and reads them before the program.
+func (w *writer) openStates() {
+	for _, s := range netStates() {
+		s.fd = w.words(0)
+		w.call("", unix.SYS_OPENAT, cwd, s.path, unix.O_RDONLY|unix.O_CLOEXEC, 0).save(s.fd).optional()
+		for _, to := range []*[]netState{&w.before, &w.after} {
+			s.got, s.data = w.words(unread), w.space((s.size+7)&^7)
+			w.set(s.got, unread)
+			*to = append(*to, s)
+		}
+	}
+	w.readStates(w.before)
+}
+
+// readStates reads the files.
+func (w *writer) readStates(states []netState) {
+	for _, s := range states {
+		w.call("", unix.SYS_PREAD64, loaded(s.fd), s.data, s.size, 0).save(s.got).optional()
+	}
+}
+
+// Network returns the cookie of the sandbox's network namespace, after Built. 0: it is unknown.
+func (s *Slot) Network() uint64 { return s.word(s.program.network) }
+
+// SameNetwork reports, after the end of a sandbox, whether its network namespace shows the same as
+// before its program, apart from what internet sockets leave.
+func (s *Slot) SameNetwork() bool {
+	for i, before := range s.program.before {
+		after := s.program.after[i]
+		if n := s.word(after.got); n != s.word(before.got) || n == unread || !bytes.Equal(s.bytes(before), s.bytes(after)) {
+			return false
+		}
+	}
+	return true
+}
+
+// bytes returns the memory of a state.
+func (s *Slot) bytes(n netState) []byte {
+	return s.memory[n.data-interp.Base:][:n.size]
+}
