@@ -12,7 +12,8 @@ import (
 // changed it. Programs have no capability over it. An internet socket can change it nevertheless,
 // for example its counters and its flow labels; package netuse sees such sockets. Of the others
 // that programs can make, UNIX sockets change nothing that outlives them, and netlink sockets can
-// only read, but a query for a route makes the kernel keep a copy of it. The states show that.
+// only read, but the kernel counts queries for routes, and keeps a copy of the route. The states
+// show that.
 
 // netState is a file that shows a part of a network namespace's state.
 type netState struct {
@@ -29,6 +30,7 @@ func netStates() []netState {
 		{path: "/proc/self/net/sockstat", size: len("sockets: used 0\n")},
 		{path: "/proc/self/net/rt6_stats", size: 64},
 		{path: "/proc/self/net/ipv6_route", size: 1024},
+		{path: "/proc/self/net/fib_triestat", size: 4096},
 	}
 }
 
