@@ -38,14 +38,17 @@ func guestShare(t *testing.T) string {
 	return dir
 }
 
+// The time limits of a command in a guest.
+const guestTime, longGuestTime = 6 * time.Minute, 15 * time.Minute
+
 // inGuest runs tests of guestShare as a user in a group, which belongs to the user.
-func inGuest(tests, cgroup string, uid uint32) guestplan.Command {
+func inGuest(tests, cgroup string, uid uint32, limit time.Duration) guestplan.Command {
 	return guestplan.Command{
-		Args: []string{"/test/native.test", "-test.run", tests, "-test.v", "-test.short", "-test.timeout=350s"},
+		Args: []string{"/test/native.test", "-test.run", tests, "-test.v", "-test.short", "-test.timeout=" + (limit - 10*time.Second).String()},
 		Env: []string{"PATH=/usr/bin:/bin", "HOME=/tmp", "TMPDIR=/tmp", "TESTENV_PREBUILT=1", "TESTENV_CACHE=/test",
 			goldenEnv + "=none"},
 		Cgroup: cgroup, UID: uid, GID: uid, Delegate: uid != 0,
-		Timeout: 6 * time.Minute,
+		Timeout: limit,
 	}
 }
 
@@ -80,23 +83,20 @@ func TestGuest(t *testing.T) {
 	dir := guestShare(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 18*time.Minute)
 	defer cancel()
-	tests := slotTests
-	if testenv.Long() {
-		tests += "|Escapes"
-	}
 	limits := []string{"TestConformance/limits/memory", "TestConformance/limits/pids"}
-	slots := inGuest("^TestSlot("+tests+")$", rootGroup, 0)
+	slots := inGuest("^TestSlot("+slotTests+")$", rootGroup, 0, guestTime)
 	slots.Args = append(slots.Args, "-test.skip="+slotSkipped)
 	runs := []guestRun{
-		{inGuest(guestTests, userGroup, 1000), limits},
-		{slots, passes("TestSlot", tests)},
-		{inGuest("^TestOnceFork("+onceTests+")$", rootGroup, 0), passes("TestOnceFork", onceTests)},
+		{inGuest(guestTests, userGroup, 1000, guestTime), limits},
+		{slots, passes("TestSlot", slotTests)},
+		{inGuest("^TestOnceFork("+onceTests+")$", rootGroup, 0, guestTime), passes("TestOnceFork", onceTests)},
 	}
 	if testenv.Long() {
 		runs = append(runs,
-			guestRun{inGuest(guestTests, rootGroup, 0), limits},
-			guestRun{inGuest("^TestCorpus$", userGroup, 1000), []string{"TestCorpus"}},
-			guestRun{inGuest("^TestCorpus$", rootGroup, 0), []string{"TestCorpus"}})
+			guestRun{inGuest(guestTests, rootGroup, 0, guestTime), limits},
+			guestRun{inGuest("^TestCorpus$", userGroup, 1000, longGuestTime), []string{"TestCorpus"}},
+			guestRun{inGuest("^TestCorpus$", rootGroup, 0, longGuestTime), []string{"TestCorpus"}},
+			guestRun{inGuest("^TestSlotEscapes$", rootGroup, 0, longGuestTime), []string{"TestSlotEscapes"}})
 	}
 	var commands []guestplan.Command
 	for _, r := range runs {
