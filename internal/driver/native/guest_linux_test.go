@@ -78,26 +78,38 @@ func passes(prefix, alternative string) (names []string) {
 }
 
 // TestGuest runs the driver with cgroup v2, as a user with a delegated cgroup and as root, who has
-// slots there since Linux 6.12. TESTENV_LONG adds tests.
+// slots there since Linux 6.12.
 func TestGuest(t *testing.T) {
+	slots := inGuest("^TestSlot("+slotTests+")$", rootGroup, 0, guestTime)
+	slots.Args = append(slots.Args, "-test.skip="+slotSkipped)
+	runGuest(t, []guestRun{
+		{inGuest(guestTests, userGroup, 1000, guestTime), guestLimits()},
+		{slots, passes("TestSlot", slotTests)},
+		{inGuest("^TestOnceFork("+onceTests+")$", rootGroup, 0, guestTime), passes("TestOnceFork", onceTests)},
+	})
+}
+
+// TestGuestLong runs what takes longer there.
+func TestGuestLong(t *testing.T) {
+	testenv.Need(t, testenv.TestAll)
+	runGuest(t, []guestRun{
+		{inGuest("^TestSlotEscapes$", rootGroup, 0, longGuestTime), []string{"TestSlotEscapes"}},
+		{inGuest(guestTests, rootGroup, 0, guestTime), guestLimits()},
+		{inGuest("^TestCorpus$", userGroup, 1000, longGuestTime), []string{"TestCorpus"}},
+		{inGuest("^TestCorpus$", rootGroup, 0, longGuestTime), []string{"TestCorpus"}},
+	})
+}
+
+func guestLimits() []string {
+	return []string{"TestConformance/limits/memory", "TestConformance/limits/pids"}
+}
+
+// runGuest runs commands in a guest.
+func runGuest(t *testing.T, runs []guestRun) {
+	t.Helper()
 	dir := guestShare(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 18*time.Minute)
 	defer cancel()
-	limits := []string{"TestConformance/limits/memory", "TestConformance/limits/pids"}
-	slots := inGuest("^TestSlot("+slotTests+")$", rootGroup, 0, guestTime)
-	slots.Args = append(slots.Args, "-test.skip="+slotSkipped)
-	runs := []guestRun{
-		{inGuest(guestTests, userGroup, 1000, guestTime), limits},
-		{slots, passes("TestSlot", slotTests)},
-		{inGuest("^TestOnceFork("+onceTests+")$", rootGroup, 0, guestTime), passes("TestOnceFork", onceTests)},
-	}
-	if testenv.Long() {
-		runs = append(runs,
-			guestRun{inGuest(guestTests, rootGroup, 0, guestTime), limits},
-			guestRun{inGuest("^TestCorpus$", userGroup, 1000, longGuestTime), []string{"TestCorpus"}},
-			guestRun{inGuest("^TestCorpus$", rootGroup, 0, longGuestTime), []string{"TestCorpus"}},
-			guestRun{inGuest("^TestSlotEscapes$", rootGroup, 0, longGuestTime), []string{"TestSlotEscapes"}})
-	}
 	var commands []guestplan.Command
 	for _, r := range runs {
 		commands = append(commands, r.Command)
