@@ -597,7 +597,7 @@ func killEach(t *testing.T, start func() (*single, driver.Single, driver.Process
 func TestSlotsUnderKills(t *testing.T) {
 	testenv.Need(t, testenv.Python)
 	d := slotDriver(t)
-	var mu sync.Mutex
+	var mu, killing sync.Mutex
 	tmpl := onceTemplate(t, d)
 	// The engine prepares another template, too, when one has ended.
 	living := func() driver.Template {
@@ -611,7 +611,11 @@ func TestSlotsUnderKills(t *testing.T) {
 			s := pythonTemplate(d)
 			s.Once = true
 			var err error
-			for range 100 { // the spawner may be killed again
+			for try := range 100 { // the spawner may be killed again
+				if try == 20 { // on a busy host a template takes longer than the time between two kills
+					killing.Lock()
+					defer killing.Unlock()
+				}
 				var next driver.Template
 				if next, err = d.Prepare(t.Context(), s); err == nil {
 					tmpl = next
@@ -650,9 +654,11 @@ func TestSlotsUnderKills(t *testing.T) {
 			if len(victims) == 0 || rand.IntN(10) == 0 {
 				victims = spawnersOf(d.Owner)
 			}
+			killing.Lock()
 			if len(victims) > 0 && unix.Kill(victims[rand.IntN(len(victims))], unix.SIGKILL) == nil {
 				kills.Add(1)
 			}
+			killing.Unlock()
 		}
 	})
 	for w := range workers {
