@@ -10,7 +10,7 @@ import (
 )
 
 // slotNamespaces are the namespaces that each slot gets anew. Its sandboxes have all others of
-// their own.
+// their own. A slot may replace its network namespace.
 const slotNamespaces = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWCGROUP | unix.CLONE_NEWNET
 
 // startSlot starts a slot (package slot), with its first instruction in its cgroups, and maps its

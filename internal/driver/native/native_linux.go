@@ -98,7 +98,7 @@ func (d *Driver) open(h driver.Host, binary []byte) (err error) {
 	d.Facts.Notes = append(d.Facts.Notes, d.wayNote())
 	if d.reuse && d.hasSlots() {
 		if d.sockets, err = netuse.New(d.Groups.Unified()); err != nil {
-			d.Facts.Notes = append(d.Facts.Notes, "slots make a new network namespace for every program: "+err.Error())
+			d.Facts.Notes = append(d.Facts.Notes, "slots make a new network namespace for every program, for a quarter more processor time: "+err.Error()+" (it takes Linux 5.14, CAP_BPF, CAP_NET_ADMIN and a version 2 cgroup that the daemon may write to)")
 		}
 	}
 	if err = d.Compile(policy.TagLocks); err != nil {

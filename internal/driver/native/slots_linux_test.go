@@ -300,6 +300,21 @@ end()`), ""},
 	}
 }
 
+// A limit of few descriptors does not keep a program from starting, nor the slot from its look at
+// the network namespace.
+func TestSlotNetworkFewFiles(t *testing.T) {
+	d := slotDriver(t)
+	look := driver.OneShot{Cmd: sandbar.Cmd{Args: []string{"readlink", "/proc/self/ns/net"}}}
+	for files := int64(8); files <= 16; files++ {
+		s := spec(d)
+		s.Limits.Files = files
+		first, second := once(t, d, s, look), once(t, d, s, look)
+		if first.ExitCode != 0 || (first.out == second.out) != (d.sockets != nil) {
+			t.Errorf("%d files: %+v: %q %q, then %q", files, first.Result, first.out, first.err, second.out)
+		}
+	}
+}
+
 // Every sandbox of a slot has ids of its own.
 func TestSlotNewIDs(t *testing.T) {
 	d := slotDriver(t)

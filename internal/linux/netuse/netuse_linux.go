@@ -29,8 +29,8 @@ type Watcher struct {
 
 // New makes a Watcher of the sockets that processes of a version 2 control group, or of groups
 // below it, make. The calling process must be one of them. Unsupported: the kernel is older than
-// 5.14, or the caller lacks CAP_BPF and CAP_NET_ADMIN, or another program of the group excludes
-// more.
+// 5.14, or the caller lacks CAP_BPF and CAP_NET_ADMIN, or a BPF program that is attached to the
+// group allows no other.
 func New(group string) (w *Watcher, err error) {
 	w = &Watcher{}
 	defer func() {

@@ -328,11 +328,11 @@ func (w *writer) initial(plan []wire.Mount) error {
 	}
 	w.rlimits()
 	w.capabilities()
-	w.openStates()
+	after := w.compareStates()
 	built := w.built()
 	w.filter("install the seccomp filter", s.Seccomp)
 	built()
-	w.job(quit)
+	w.job(quit, after)
 	return nil
 }
 
@@ -425,8 +425,8 @@ func (w *writer) filter(name string, program []byte) {
 }
 
 // job adds what the first process does after the sandbox is built: it receives a job, starts its
-// program, and waits for the end of all processes.
-func (w *writer) job(quit label) {
+// program, waits for the end of all processes, and takes the steps of after.
+func (w *writer) job(quit label, after func()) {
 	w.set(w.message+40, 32)
 	w.set(w.scratch, 0)
 	w.call("receive a job", unix.SYS_RECVMSG, interp.Socket, w.message, unix.MSG_CMSG_CLOEXEC).zero(quit)
@@ -465,7 +465,7 @@ func (w *writer) job(quit label) {
 	w.call("wait for orphans", unix.SYS_WAIT4, anyChild, w.scratch, 0, 0).failTo(done)
 	w.jump(all)
 	w.place(done)
-	w.readStates(w.after)
+	after()
 	w.exit(0)
 	w.place(failed)
 	w.send(msgNoExec)
