@@ -14,17 +14,19 @@ import (
 type Sweeper struct {
 	sweep func(context.Context) (found int, err error)
 
-	mu     sync.Mutex
-	owed   int // creations with possible leftovers
-	closed bool
-	stop   context.CancelFunc
-	done   sync.WaitGroup
-	ctx    context.Context
+	mu      sync.Mutex
+	owed    int // creations with possible leftovers
+	closed  bool
+	closing chan struct{} // closed with closed
+	stop    context.CancelFunc
+	done    sync.WaitGroup
+	ctx     context.Context
 }
 
 const (
 	firstSweep = 200 * time.Millisecond
 	lastSweep  = 5 * time.Second
+	closeSweep = time.Second     // the longest pause while Close waits
 	undoBound  = 5 * time.Second // of Undo
 	// cleanSweeps is the number of consecutive sweeps that must find nothing. They are at least
 	// firstSweep apart, so that an engine that answers again has processed earlier requests.
@@ -34,7 +36,7 @@ const (
 // New returns a Sweeper. sweep removes what belongs to no known sandbox, and returns how much it
 // has found.
 func New(sweep func(context.Context) (int, error)) *Sweeper {
-	s := &Sweeper{sweep: sweep}
+	s := &Sweeper{sweep: sweep, closing: make(chan struct{})}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	return s
 }
@@ -80,18 +82,22 @@ func (s *Sweeper) run(answered <-chan struct{}) {
 			return
 		}
 	}
+	closing, longest := s.closing, lastSweep
 	clean := 0
 	for pause := firstSweep; clean < cleanSweeps; {
-		found, err := s.sweep(s.ctx)
-		if err == nil && found == 0 {
-			clean++
-			pause = firstSweep
-		} else {
-			clean = 0
-			pause = min(2*pause, lastSweep)
+		switch found, err := s.sweep(s.ctx); {
+		case err != nil:
+			clean, pause = 0, min(2*pause, longest)
+		case found > 0:
+			clean, pause = 0, firstSweep
+		default:
+			clean, pause = clean+1, firstSweep
 		}
 		select {
 		case <-time.After(pause):
+		case <-closing:
+			closing, longest = nil, closeSweep // Close does not wait for long
+			pause = firstSweep
 		case <-s.ctx.Done():
 			return
 		}
@@ -104,7 +110,10 @@ func (s *Sweeper) run(answered <-chan struct{}) {
 // Close continues until ctx ends, then stops, and reports whether something may be left.
 func (s *Sweeper) Close(ctx context.Context) (owed bool) {
 	s.mu.Lock()
-	s.closed = true
+	if !s.closed {
+		s.closed = true
+		close(s.closing)
+	}
 	s.mu.Unlock()
 	stop := context.AfterFunc(ctx, s.stop)
 	s.done.Wait()
