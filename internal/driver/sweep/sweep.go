@@ -17,7 +17,7 @@ type Sweeper struct {
 	mu      sync.Mutex
 	owed    int // creations with possible leftovers
 	closed  bool
-	closing chan struct{} // closed with closed
+	closing chan struct{} // closed by Close
 	stop    context.CancelFunc
 	done    sync.WaitGroup
 	ctx     context.Context
@@ -96,8 +96,9 @@ func (s *Sweeper) run(answered <-chan struct{}) {
 		select {
 		case <-time.After(pause):
 		case <-closing:
-			closing, longest = nil, closeSweep // Close does not wait for long
-			pause = firstSweep
+			// Close waits. The pause was cut short, so earlier sweeps do not count.
+			closing, longest = nil, closeSweep
+			clean, pause = 0, firstSweep
 		case <-s.ctx.Done():
 			return
 		}

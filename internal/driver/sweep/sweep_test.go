@@ -58,6 +58,26 @@ func TestCloseDuringSilence(t *testing.T) {
 	})
 }
 
+// The sweeps that count are firstSweep apart, also if Close comes between two of them: what a
+// creation leaves soon after Close began is found.
+func TestCloseBetweenSweeps(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start, removed := time.Now(), false
+		s := New(func(context.Context) (int, error) {
+			if removed || time.Since(start) < 3*firstSweep+firstSweep/2 {
+				return 0, nil
+			}
+			removed = true
+			return 1, nil
+		})
+		s.Expect(nil)
+		time.Sleep(2*firstSweep + time.Millisecond) // after the third sweep
+		if s.Close(t.Context()) || !removed {
+			t.Error("Close left what came late")
+		}
+	})
+}
+
 // Without an answer, Close ends with its context and says that something may be left.
 func TestCloseWithoutAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
