@@ -14,7 +14,7 @@ dir=${1:-$root/.cache/qemu}
 packages=${*:-linux-image-amd64}
 
 # In loading order: the guest's init has no depmod and loads them as listed.
-modules="virtio_ring virtio virtio_pci_modern_dev virtio_pci_legacy_dev virtio_pci virtio_console netfs fscache 9pnet 9pnet_virtio 9p overlay"
+modules="virtio_ring virtio virtio_pci_modern_dev virtio_pci_legacy_dev virtio_pci virtio_console netfs fscache 9pnet 9pnet_virtio 9p overlay tun"
 
 say() { echo "qemu-kernel: $*" >&2; }
 

@@ -8,8 +8,10 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -65,7 +67,7 @@ func initialize() error {
 	if err := mountCgroups(plan.Cgroups); err != nil {
 		return err
 	}
-	if err := loopbackUp(); err != nil {
+	if err := networkUp(); err != nil {
 		return err
 	}
 	say("running the commands")
@@ -198,8 +200,10 @@ func mountCgroups(layout guestplan.Layout) error {
 	return nil
 }
 
-// loopbackUp brings up the interface lo, for servers under test.
-func loopbackUp() error {
+// networkUp makes the loopback device usable and gives it a second address, for tests that need one
+// besides 127.0.0.1: the guest has no other network device. Every user can then open the TUN
+// driver's file, as on a machine with udev.
+func networkUp() error {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return err
@@ -210,7 +214,22 @@ func loopbackUp() error {
 		return err
 	}
 	ifr.SetUint16(unix.IFF_UP | unix.IFF_RUNNING)
-	return unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, ifr)
+	if err := unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, ifr); err != nil {
+		return fmt.Errorf("set lo up: %w", err)
+	}
+	if ifr, err = unix.NewIfreq("lo:0"); err != nil {
+		return err
+	}
+	if err := ifr.SetInet4Addr([]byte{10, 0, 2, 15}); err != nil {
+		return err
+	}
+	if err := unix.IoctlIfreq(fd, unix.SIOCSIFADDR, ifr); err != nil {
+		return fmt.Errorf("add an address to lo: %w", err)
+	}
+	if err := os.Chmod("/dev/net/tun", 0o666); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
 }
 
 // runner runs the commands and sends Messages over the port.
