@@ -11,16 +11,13 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/test/testenv"
 )
 
-// goldenEnv, if set to "none", disables the golden files: in a guest only a part of the suite runs.
-const goldenEnv = "NATIVE_TEST_GOLDEN"
+// guestEnv is set in a guest, whose processor is emulated.
+const guestEnv = "NATIVE_TEST_GUEST"
 
-// skips returns the golden file for this user. An ordinary user has no cgroups here, and therefore
-// other limits.
+// skips returns the golden file for this user. An ordinary user has no cgroups except in a guest,
+// and therefore other limits.
 func skips() string {
-	if os.Getenv(goldenEnv) == "none" {
-		return ""
-	}
-	if os.Geteuid() == 0 {
+	if os.Geteuid() == 0 || os.Getenv(guestEnv) != "" {
 		return "testdata/skips.root.golden"
 	}
 	return "testdata/skips.user.golden"
@@ -75,10 +72,11 @@ func conformance(t *testing.T, mode, skips string, later ...string) {
 	testenv.Need(t, testenv.UserNS, testenv.Python)
 	binary := agentBinary(t)
 	drivertest.Run(t, drivertest.Harness{
-		Name:  Name,
-		Skips: skips,
-		Trim:  trim,
-		Later: later,
+		Name:     Name,
+		Skips:    skips,
+		Trim:     trim,
+		Later:    later,
+		Emulated: os.Getenv(guestEnv) != "",
 		New: func(h driver.Host) (driver.Driver, error) {
 			d, err := New(h, binary)
 			if err != nil {

@@ -35,18 +35,22 @@ func guestShare(t *testing.T) string {
 	if err := os.WriteFile(filepath.Join(dir, "bin-test", "cmd-sandbar-agent"), agentBinary(t), 0o755); err != nil {
 		t.Fatal(err)
 	}
+	if err := os.CopyFS(filepath.Join(dir, "testdata"), os.DirFS("testdata")); err != nil {
+		t.Fatal(err)
+	}
 	return dir
 }
 
 // The time limits of a command in a guest.
-const guestTime, longGuestTime = 6 * time.Minute, 15 * time.Minute
+const guestTime, longGuestTime = 6 * time.Minute, 30 * time.Minute
 
 // inGuest runs tests of guestShare as a user in a group, which belongs to the user.
 func inGuest(tests, cgroup string, uid uint32, limit time.Duration) guestplan.Command {
 	return guestplan.Command{
 		Args: []string{"/test/native.test", "-test.run", tests, "-test.v", "-test.short", "-test.timeout=" + (limit - 10*time.Second).String()},
 		Env: []string{"PATH=/usr/bin:/bin", "HOME=/tmp", "TMPDIR=/tmp", "TESTENV_PREBUILT=1", "TESTENV_CACHE=/test",
-			goldenEnv + "=none"},
+			guestEnv + "=1"},
+		Dir:    "/test",
 		Cgroup: cgroup, UID: uid, GID: uid, Delegate: uid != 0,
 		Timeout: limit,
 	}
@@ -100,6 +104,15 @@ func TestGuestLong(t *testing.T) {
 	})
 }
 
+// TestGuestConformance runs the whole suite there.
+func TestGuestConformance(t *testing.T) {
+	testenv.Need(t, testenv.TestAll)
+	runGuest(t, []guestRun{
+		{inGuest("^TestConformance$", rootGroup, 0, longGuestTime), []string{"TestConformance"}},
+		{inGuest("^TestConformance$", userGroup, 1000, longGuestTime), []string{"TestConformance"}},
+	})
+}
+
 func guestLimits() []string {
 	return []string{"TestConformance/limits/memory", "TestConformance/limits/pids"}
 }
@@ -108,13 +121,15 @@ func guestLimits() []string {
 func runGuest(t *testing.T, runs []guestRun) {
 	t.Helper()
 	dir := guestShare(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 18*time.Minute)
-	defer cancel()
+	limit := time.Minute // for the start
 	var commands []guestplan.Command
 	for _, r := range runs {
 		commands = append(commands, r.Command)
+		limit += r.Timeout
 	}
-	results, err := qemu.Run(ctx, qemu.Guest{Kernel: testenv.QEMUNewerKernel(), Cgroups: guestplan.V2, Memory: 2048, Shares: map[string]string{"/test": dir}, Commands: commands})
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	results, err := qemu.Run(ctx, qemu.Guest{Kernel: testenv.QEMUNewerKernel(), Cgroups: guestplan.V2, Memory: 3072, Shares: map[string]string{"/test": dir}, Commands: commands})
 	if err != nil {
 		t.Error(err)
 	}
