@@ -19,7 +19,7 @@ export CGO_ENABLED = 0
 export WASM CONSOLE
 
 RUNNER      = .cache/bin/runner
-RUNNERFLAGS = $(if $(RACE),-race) $(if $(TESTENV_LONG),-timeout 2h) $(if $(RUN),-run '$(RUN)') $(if $(P),-p $(P)) -summary .cache/summary
+RUNNERFLAGS = $(if $(RACE),-race) $(if $(TESTENV_LONG),-timeout 4h) $(if $(RUN),-run '$(RUN)') $(if $(P),-p $(P)) -summary .cache/summary
 # Commands that run on this machine, even if GOOS or GOARCH names another.
 HOST        = env -u GOOS -u GOARCH
 

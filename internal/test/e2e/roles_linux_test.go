@@ -22,6 +22,9 @@ import (
 // only where programs share the daemon's uid, or in images.
 const roleCases = "15-outer-*,19-daemon,25-*,28-*,56-*,57-*,61-*,62-*,89-magic-links,90-undumpable,91-undumpable"
 
+// users are the daemon's users in the names of roles.
+var users = []string{"root", "root-one-id", "user", "user-cgroup"}
+
 // roleReport is the suite's report on one role.
 type roleReport struct {
 	Role   string
@@ -58,8 +61,8 @@ func TestEscapeSuiteRoles(t *testing.T) {
 	testenv.Need(t, testenv.Root, testenv.UserNS, testenv.Python, testenv.DebianImage)
 	dir, binary := t.TempDir(), testenv.Build(t, "cmd/sandbar")
 	var roles []string
-	for _, as := range []string{"root", "root-one-id", "user", "user-cgroup"} {
-		roles = append(roles, as, as+"-image-warm")
+	for _, user := range users {
+		roles = append(roles, user, user+"-image-warm")
 	}
 	run := func(args ...string) (string, error) {
 		cmd := exec.Command(binary, args...)
@@ -93,29 +96,61 @@ func TestEscapeSuiteRoles(t *testing.T) {
 }
 
 // The limits of an ordinary user's delegated version 2 cgroup hold. The emulated machine is slow,
-// so only cases that depend on the cgroup run there, and without TESTENV_LONG only two of them
-// cold.
+// so only two cases that depend on the cgroup run there.
 func TestEscapeSuiteRolesGuest(t *testing.T) {
 	testenv.Need(t, testenv.Root, testenv.QEMU, testenv.Python)
+	r := escapeInGuest(t, "", "user-cgroup", "31-memory,61-*", 4*time.Minute)
+	if r.NotRun != "" || r.Counts["CONTAINED"] != 2 {
+		t.Errorf("%v %s", r.Counts, r.NotRun)
+	}
+}
+
+// The whole suite runs in every role with cgroup v2, each role in a guest of its own.
+func TestEscapeSuiteAllGuest(t *testing.T) {
+	testenv.Need(t, testenv.Root, testenv.QEMUNewer, testenv.Python, testenv.DebianImage, testenv.TestAll)
+	for _, user := range users {
+		for _, start := range []string{"", "-warm", "-image", "-image-warm"} {
+			t.Run(user+start, func(t *testing.T) {
+				r := escapeInGuest(t, testenv.QEMUNewerKernel(), user+start, "", 20*time.Minute)
+				t.Log(r.Counts)
+				if !r.OK || r.NotRun != "" || r.Counts["NOT RUN"] != 0 {
+					t.Errorf("%v %s", r.Counts, r.NotRun)
+				}
+			})
+		}
+	}
+}
+
+// escapeInGuest runs the suite in a guest with this kernel and cgroup v2, with an image if the role
+// needs one, and returns its report.
+func escapeInGuest(t *testing.T, kernel string, role, cases string, limit time.Duration) roleReport {
+	t.Helper()
 	dir := t.TempDir()
-	program, err := os.ReadFile(testenv.Build(t, "cmd/sandbar"))
-	if err != nil {
-		t.Fatal(err)
+	files := map[string]string{"sandbar": testenv.Build(t, "cmd/sandbar")}
+	script := "exec /test/sandbar escape-suite --driver native --json --role " + role
+	if cases != "" {
+		script += " --run '" + cases + "'"
 	}
-	if err := os.WriteFile(filepath.Join(dir, "sandbar"), program, 0o755); err != nil {
-		t.Fatal(err)
+	if strings.Contains(role, "-image") {
+		files["debian.tar"] = testenv.DebianArchive()
+		script = "/test/sandbar images import /test/debian.tar debian >/dev/null && " + script + " --image debian"
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	for name, file := range files {
+		b, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), b, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), limit+time.Minute)
 	defer cancel()
-	roles, cases, contained := []string{"user-cgroup"}, "31-memory,61-*", 2
-	if testenv.Long() {
-		roles, cases, contained = append(roles, "user-cgroup-warm"), "20-*,31-memory,32-memfd,61-*,62-*", 5
-	}
-	results, err := qemu.Run(ctx, qemu.Guest{Cgroups: guestplan.V2, Shares: map[string]string{"/test": dir}, Commands: []guestplan.Command{{
-		Args:    []string{"/test/sandbar", "escape-suite", "--driver", "native", "--role", strings.Join(roles, ","), "--json", "--run", cases},
-		Env:     []string{"PATH=/usr/bin:/bin", "HOME=/tmp", "TMPDIR=/tmp", "SANDBAR_RUNTIME_DIR=/tmp/run", "SANDBAR_STATE_DIR=/tmp/state"},
+	results, err := qemu.Run(ctx, qemu.Guest{Kernel: kernel, Cgroups: guestplan.V2, Memory: 4096, Shares: map[string]string{"/test": dir}, Commands: []guestplan.Command{{
+		Args:    []string{"/bin/sh", "-c", script},
+		Env:     []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/tmp", "TMPDIR=/tmp", "SANDBAR_RUNTIME_DIR=/tmp/run", "SANDBAR_STATE_DIR=/tmp/state"},
 		Cgroup:  "/system.slice/sandbar.service",
-		Timeout: 4 * time.Minute,
+		Timeout: limit,
 	}}})
 	if err != nil {
 		t.Fatal(err)
@@ -123,10 +158,5 @@ func TestEscapeSuiteRolesGuest(t *testing.T) {
 	if err := results[0].Err(); err != nil {
 		t.Errorf("%v\n%s", err, results[0].Output)
 	}
-	reports := roleReports(t, results[0].Output)
-	for _, role := range roles {
-		if r := reports[role]; r.NotRun != "" || r.Counts["CONTAINED"] != contained {
-			t.Errorf("role %s: %v %s", role, r.Counts, r.NotRun)
-		}
-	}
+	return roleReports(t, results[0].Output)[role]
 }
