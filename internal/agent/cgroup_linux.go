@@ -18,8 +18,8 @@ const (
 // guestCgroup is that cgroup, as open files, since /sys is hidden afterwards. The zero value limits
 // nothing.
 type guestCgroup struct {
-	limit               int64 // for programs; the agent's threads come on top
-	procs, current, max *os.File
+	limit      int64 // for programs; the agent's threads come on top
+	procs, max *os.File
 }
 
 // makeGuestCgroup creates a cgroup for n processes and threads besides the agent's, and then hides
@@ -43,7 +43,7 @@ func makeGuestCgroup(n int64) (g *guestCgroup, step string, err error) {
 		to   **os.File
 		name string
 		how  int
-	}{{&g.procs, "/cgroup.procs", os.O_WRONLY}, {&g.max, "/pids.max", os.O_WRONLY}, {&g.current, "/pids.current", os.O_RDONLY}} {
+	}{{&g.procs, "/cgroup.procs", os.O_WRONLY}, {&g.max, "/pids.max", os.O_WRONLY}} {
 		if *f.to, err = os.OpenFile(guestCgroupDir+f.name, f.how, 0); err != nil {
 			return g, "open the pids cgroup", err
 		}
@@ -51,25 +51,17 @@ func makeGuestCgroup(n int64) (g *guestCgroup, step string, err error) {
 	return g, "hide the cgroups", unix.Mount("tmpfs", guestCgroupMount, "tmpfs", unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "size=4k,mode=0555")
 }
 
-// enter moves the agent into the cgroup, which its children inherit, and sets the limit. All
-// threads of the agent must exist already.
+// enter moves the agent into the cgroup, which its children inherit, and sets the limit.
 func (g *guestCgroup) enter() (step string, err error) {
 	if g.limit <= 0 {
 		return "", nil
 	}
 	defer g.procs.Close()
-	defer g.current.Close()
 	defer g.max.Close()
 	if _, err := g.procs.WriteString(strconv.Itoa(os.Getpid())); err != nil {
 		return "enter the pids cgroup", err
 	}
-	var buf [32]byte
-	n, err := g.current.Read(buf[:])
-	if err != nil {
-		return "count the agent's threads", err
-	}
-	own := int64(parseNumber(bytes.TrimSpace(buf[:n])))
-	_, err = g.max.WriteString(strconv.FormatInt(g.limit+own, 10))
+	_, err = g.max.WriteString(strconv.FormatInt(g.limit+int64(ownThreads()), 10))
 	return "limit processes", err
 }
 

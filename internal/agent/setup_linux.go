@@ -174,13 +174,12 @@ func setRlimits(limits []wire.Rlimit) (step string, err error) {
 	return "", nil
 }
 
-// ownThreads returns the number of threads of this process, 0 if unknown.
+// ownThreads returns the number of threads of this process. It asks the runtime, not the kernel: a
+// goroutine on a locked thread leaves the creation of another thread to one of the runtime's, so
+// that on a busy processor the new one may not exist yet.
 func ownThreads() uint32 {
-	var st unix.Stat_t
-	if unix.Stat("/proc/self/task", &st) != nil || st.Nlink < 2 {
-		return 0
-	}
-	return uint32(st.Nlink - 2) // one link per thread directory, besides "." and ".."
+	n, _ := runtime.ThreadCreateProfile(nil)
+	return uint32(n)
 }
 
 // dropCaps drops the capabilities that the agent no longer needs, on all threads. AllThreadsSyscall
