@@ -545,6 +545,7 @@ def _main():
         number = 0
         quiet = False
         loop = None
+        task = None
 
     def displayhook(value):
         if value is None or Cell.quiet:
@@ -637,25 +638,30 @@ def _main():
                 return tree
             raise
 
+    def begin(compiled):
+        Cell.task = Cell.loop.create_task(eval(compiled, ns))
+
     def evaluate(compiled):
-        result = eval(compiled, ns)
         if not compiled.co_flags & 0x80:  # CO_COROUTINE: there is an await at the top level
+            eval(compiled, ns)
             return
-        import asyncio
-        if Cell.loop is None or Cell.loop.is_closed():
-            Cell.loop = asyncio.new_event_loop()
-            asyncio.set_event_loop(Cell.loop)
-        task = Cell.loop.create_task(result)
         try:
-            Cell.loop.run_until_complete(task)
+            import asyncio
+            if Cell.loop is None or Cell.loop.is_closed():
+                Cell.loop = asyncio.new_event_loop()
+                asyncio.set_event_loop(Cell.loop)
+            guarded(begin, compiled)  # Python complains about a coroutine that has no task
+            Cell.loop.run_until_complete(Cell.task)
         except BaseException:
-            if not task.done():
-                task.cancel()
+            if Cell.task and not Cell.task.done():
+                Cell.task.cancel()
                 try:
-                    Cell.loop.run_until_complete(task)
+                    Cell.loop.run_until_complete(Cell.task)
                 except BaseException:
                     pass
             raise
+        finally:
+            Cell.task = None
 
     def execute(code, strict):
         name = "<cell %d>" % Cell.number

@@ -207,6 +207,18 @@ func TestPython(t *testing.T) {
 	if got := s.run("1"); got != "[1]" {
 		t.Errorf("after a lost interrupt: %q", got)
 	}
+	// An interrupt before an await has a task leaves no coroutine of which Python complains.
+	s.want(`import asyncio, signal
+await asyncio.sleep(0)
+loop = asyncio.get_running_loop()
+make = loop.create_task
+def interrupted(coroutine):
+    signal.raise_signal(signal.SIGINT)
+    return make(coroutine)
+loop.create_task = interrupted`, "")
+	s.want("await asyncio.sleep(1000)", "!KeyboardInterrupt: ")
+	s.want("del loop.create_task", "")
+	s.want("await asyncio.sleep(0, 5)", "[5]")
 	s.run("def fails():\n    raise ValueError('no')")
 	s.run("fails()")
 	if e := s.errors[len(s.errors)-1]; !strings.Contains(e.Traceback, ", line 1, in <module>\n    fails()\n") || !strings.Contains(e.Traceback, ", line 2, in fails\n    raise ValueError('no')\n") || strings.Contains(e.Traceback, "sandbar") {
