@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -338,8 +339,17 @@ func TestShutdown(t *testing.T) {
 		if _, resp, err := websocket.Dial(t.Context(), r.url, &websocket.DialOptions{HTTPClient: r.client}); err == nil || resp.StatusCode != http.StatusServiceUnavailable {
 			t.Errorf("a new connection: %v %v", resp, err)
 		}
-		busy.expect("e1 stdout done\n", "e1 status completed", "e1 result 0",
-			"e2 status running", "e2 stdout queued\n", "e2 status completed", "e2 result 0")
+		got, want := map[string][]string{}, map[string][]string{
+			"e1": {"e1 stdout done\n", "e1 status completed", "e1 result 0"},
+			"e2": {"e2 status running", "e2 stdout queued\n", "e2 status completed", "e2 result 0"},
+		}
+		for range len(want["e1"]) + len(want["e2"]) { // e2 may begin before the result of e1 is sent
+			m := busy.receive()
+			got[m.ID] = append(got[m.ID], m.brief())
+		}
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("the messages are %q, want %q", got, want)
+		}
 		if got := busy.closed(); got != websocket.StatusGoingAway {
 			t.Errorf("the busy connection closed with %v, want 1001", got)
 		}
