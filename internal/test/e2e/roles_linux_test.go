@@ -111,7 +111,7 @@ func TestEscapeSuiteAllGuest(t *testing.T) {
 	for _, user := range users {
 		for _, start := range []string{"", "-warm", "-image", "-image-warm"} {
 			t.Run(user+start, func(t *testing.T) {
-				r := escapeInGuest(t, testenv.QEMUNewerKernel(), user+start, "", 20*time.Minute)
+				r := escapeInGuest(t, testenv.QEMUNewerKernel(), user+start, "", 30*time.Minute)
 				t.Log(r.Counts)
 				if !r.OK || r.NotRun != "" || r.Counts["NOT RUN"] != 0 {
 					t.Errorf("%v %s", r.Counts, r.NotRun)
