@@ -71,16 +71,12 @@ func trim(d driver.Driver) {
 func conformance(t *testing.T, mode, skips string, later ...string) {
 	testenv.Need(t, testenv.UserNS, testenv.Python)
 	binary := agentBinary(t)
-	emulated := os.Getenv(guestEnv) != ""
-	if emulated { // it cannot measure processor time; internal/linux/cgroup tests that limit
-		later = append(later, "limits/cpu*", "escape/34-cpu")
-	}
 	drivertest.Run(t, drivertest.Harness{
 		Name:     Name,
 		Skips:    skips,
 		Trim:     trim,
 		Later:    later,
-		Emulated: emulated,
+		Emulated: os.Getenv(guestEnv) != "",
 		New: func(h driver.Host) (driver.Driver, error) {
 			d, err := New(h, binary)
 			if err != nil {
