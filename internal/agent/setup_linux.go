@@ -174,9 +174,9 @@ func setRlimits(limits []wire.Rlimit) (step string, err error) {
 	return "", nil
 }
 
-// ownThreads returns the number of threads of this process. It asks the runtime, not the kernel: a
-// goroutine on a locked thread leaves the creation of another thread to one of the runtime's, so
-// that on a busy processor the new one may not exist yet.
+// ownThreads returns the number of threads of this process, with those that the Go runtime has
+// decided to create. On a busy processor the kernel may not know them yet: if a goroutine is locked
+// to its thread, the runtime lets another thread create the new one.
 func ownThreads() uint32 {
 	n, _ := runtime.ThreadCreateProfile(nil)
 	return uint32(n)

@@ -11,11 +11,12 @@ import (
 	"github.com/sandbar-dev/sandbar/internal/test/testenv"
 )
 
-// guestEnv is set in a guest, whose processor is emulated.
+// guestEnv is the environment variable that tells this test binary that it runs in a guest of
+// package qemu, whose processor is emulated.
 const guestEnv = "NATIVE_TEST_GUEST"
 
-// skips returns the golden file for this user. An ordinary user has no cgroups except in a guest,
-// and therefore other limits.
+// skips returns the golden file of the cases that are impossible for this user. An ordinary user
+// has cgroups only in a guest, and without them sandboxes cannot be saved.
 func skips() string {
 	if os.Geteuid() == 0 || os.Getenv(guestEnv) != "" {
 		return "testdata/skips.root.golden"

@@ -19,7 +19,7 @@ import (
 // guests.
 const guestTests = "^(TestConformance|TestKilledDaemon|TestAgentKilled)$/^(setup|limits)$/^(memory|pids)"
 
-// guestShare makes a directory with this package's tests, for a guest.
+// guestShare makes a directory with this package's tests and their golden files, for a guest.
 func guestShare(t *testing.T) string {
 	t.Helper()
 	testenv.Need(t, testenv.Root, testenv.QEMUNewer, testenv.Python)
@@ -104,7 +104,7 @@ func TestGuestLong(t *testing.T) {
 	})
 }
 
-// TestGuestConformance runs the whole suite there.
+// TestGuestConformance runs the whole conformance suite there.
 func TestGuestConformance(t *testing.T) {
 	testenv.Need(t, testenv.TestAll)
 	runGuest(t, []guestRun{

@@ -121,9 +121,9 @@ func TestEscapeSuiteAllGuest(t *testing.T) {
 	}
 }
 
-// escapeInGuest runs the suite in a guest with this kernel and cgroup v2, with an image if the role
-// needs one, and returns its report.
-func escapeInGuest(t *testing.T, kernel string, role, cases string, limit time.Duration) roleReport {
+// escapeInGuest runs the cases that match the patterns, or all for "", in a guest with this kernel
+// ("": qemu's default) and cgroup v2, and returns the report.
+func escapeInGuest(t *testing.T, kernel, role, cases string, limit time.Duration) roleReport {
 	t.Helper()
 	dir := t.TempDir()
 	files := map[string]string{"sandbar": testenv.Build(t, "cmd/sandbar")}

@@ -638,7 +638,7 @@ def _main():
                 return tree
             raise
 
-    def begin(compiled):
+    def make_task(compiled):
         Cell.task = Cell.loop.create_task(eval(compiled, ns))
 
     def evaluate(compiled):
@@ -650,7 +650,9 @@ def _main():
             if Cell.loop is None or Cell.loop.is_closed():
                 Cell.loop = asyncio.new_event_loop()
                 asyncio.set_event_loop(Cell.loop)
-            guarded(begin, compiled)  # Python complains about a coroutine that has no task
+            # An interrupt in between would leave a coroutine without a task, about which Python
+            # prints a warning.
+            guarded(make_task, compiled)
             Cell.loop.run_until_complete(Cell.task)
         except BaseException:
             if Cell.task and not Cell.task.done():
