@@ -31,9 +31,9 @@ func TestGuest(t *testing.T) {
 	// run runs tests as a user in a group, which belongs to the user if delegated.
 	run := func(tests, cgroup string, uid uint32) guestplan.Command {
 		return guestplan.Command{
-			Args: []string{"/test/cgroup.test", "-test.run=^TestHost(" + tests + ")$", "-test.v", "-test.timeout=40s"},
+			Args: []string{"/test/cgroup.test", "-test.run=^TestHost(" + tests + ")$", "-test.v", "-test.timeout=4m"},
 			Env:  env, Cgroup: cgroup, UID: uid, GID: uid, Delegate: uid != 0,
-			Timeout: 45 * time.Second,
+			Timeout: 5 * time.Minute,
 		}
 	}
 	// Lists the remaining groups: only the one that the guest made for the command.
@@ -61,7 +61,7 @@ func TestGuest(t *testing.T) {
 			if tt.tested() { // by the tests called TestHost on this host
 				testenv.Need(t, testenv.TestAll)
 			}
-			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute)
 			defer cancel()
 			var commands []guestplan.Command
 			for _, c := range tt.commands {

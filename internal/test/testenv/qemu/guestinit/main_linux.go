@@ -374,7 +374,8 @@ func run(i int, c guestplan.Command, r *reporter) guestplan.End {
 }
 
 // makeCgroup creates the command's cgroup like a service manager: it enables every controller in
-// all cgroups above, and delegates the cgroup if the plan says so.
+// all cgroups above, and delegates the cgroup if the plan says so. It also calls keepQuota, which
+// needs the controllers.
 func makeCgroup(c guestplan.Command) (*os.File, error) {
 	dir := cgroupDir
 	for _, name := range strings.Split(strings.Trim(c.Cgroup, "/"), "/") {
@@ -392,12 +393,27 @@ func makeCgroup(c guestplan.Command) (*os.File, error) {
 			return nil, err
 		}
 	}
+	if err := keepQuota(); err != nil {
+		return nil, err
+	}
 	if c.Delegate {
 		if err := giveAway(dir, int(c.UID), int(c.GID)); err != nil {
 			return nil, err
 		}
 	}
 	return os.Open(dir)
+}
+
+// keepQuota keeps an empty cgroup with a limit of processor time. The kernel patches the code of
+// its scheduler when the machine's first such limit is set and when the last one is removed. While
+// it does, an emulated processor may stop at a breakpoint that the kernel has already removed, and
+// the guest panics: reported for QEMU 8.0, and probably seen with 7.2.
+func keepQuota() error {
+	dir := filepath.Join(cgroupDir, "quota")
+	if err := os.Mkdir(dir, 0o755); err != nil && !os.IsExist(err) {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, "cpu.max"), []byte("100000 100000"), 0)
 }
 
 func giveAway(dir string, uid, gid int) error {
