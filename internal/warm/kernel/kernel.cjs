@@ -90,9 +90,10 @@ function supervise () {
     const now = cells
     if (now % 2 === 0) return
     child.stdio[3].write(header('i', 0))
-    setTimeout(() => {
-      if (cells === now) process.kill(-child.pid, 'SIGINT')
-    }, 100)
+    // If this process was held up, the worker's answer is read only after the timer.
+    setTimeout(() => setImmediate(() => {
+      if (cells === now && !waiting.some(([kind]) => kind === 'd')) process.kill(-child.pid, 'SIGINT')
+    }), 100)
   })
   child.on('close', (code, signal) => {
     if (signal) {

@@ -65,6 +65,8 @@ def _main():
     main_thread = threading.get_ident()
 
     lock = threading.RLock()
+    no_flush = threading.Lock()  # released by forward when it wants a flush
+    no_flush.acquire()
 
     class State:
         running = False  # a cell runs: SIGINT interrupts it
@@ -81,6 +83,36 @@ def _main():
         if State.critical:
             State.pending = True
         elif State.running:
+            loop = loop_of(frame)
+            if loop is None:
+                raise KeyboardInterrupt
+            State.pending = True
+            loop.call_soon_threadsafe(raise_pending)
+
+    asyncio_dir = os.path.join(os.path.dirname(os.__file__), "asyncio", "")
+
+    def loop_of(frame):
+        """Returns the loop that runs in frame, or None if code of the cell or of a library runs there.
+
+        An exception in the loop's own code can lose the callback that the loop is about to call,
+        and the task that waits for it never ends."""
+        outside = False
+        while frame is not None:
+            code = frame.f_code
+            inside = code.co_filename.startswith(asyncio_dir)
+            if inside and code.co_name == "run_forever":
+                loop = frame.f_locals.get("self")
+                return loop if loop is not None and loop.is_running() else None
+            if inside and code.co_name == "_run" and outside:  # the loop has called other code
+                return None
+            outside = outside or not inside
+            frame = frame.f_back
+        return None
+
+    def raise_pending():
+        """Raises the interrupt that on_sigint did not raise, if there is one."""
+        if State.pending and State.running:
+            State.pending = False
             raise KeyboardInterrupt
 
     def guarded(f, *args):
@@ -93,9 +125,8 @@ def _main():
         finally:
             if main:
                 State.critical -= 1
-                if State.pending and not State.critical and State.running:
-                    State.pending = False
-                    raise KeyboardInterrupt
+                if not State.critical:
+                    raise_pending()
 
     def write_frame(kind, data):
         with lock:
@@ -129,7 +160,8 @@ def _main():
             # Text without a line end becomes visible after 100 ms.
             for fd, _ in poll.poll(100 if State.running else None) or [(None, 0)]:
                 if fd is None:
-                    flush_streams()
+                    if no_flush.locked():
+                        no_flush.release()
                 elif fd == wake_r:
                     with lock:
                         if signal.SIGINT in read_wakes() and not State.handled:
@@ -137,6 +169,15 @@ def _main():
                 else:
                     drain()
             repeat_interrupt()
+
+    def flush_for_forward():
+        """Flushes the streams when forward asks for it.
+
+        A flush waits for the end of a write of another thread. That one waits for forward, which
+        empties the pipe."""
+        while True:
+            no_flush.acquire()
+            flush_streams()
 
     def read_wakes():
         """Returns the bytes in the pipe that wakes forward."""
@@ -639,6 +680,10 @@ def _main():
             raise
 
     def make_task(compiled):
+        import asyncio
+        if Cell.loop is None or Cell.loop.is_closed():
+            Cell.loop = asyncio.new_event_loop()
+            asyncio.set_event_loop(Cell.loop)
         Cell.task = Cell.loop.create_task(eval(compiled, ns))
 
     def evaluate(compiled):
@@ -646,14 +691,11 @@ def _main():
             eval(compiled, ns)
             return
         try:
-            import asyncio
-            if Cell.loop is None or Cell.loop.is_closed():
-                Cell.loop = asyncio.new_event_loop()
-                asyncio.set_event_loop(Cell.loop)
-            # An interrupt in between would leave a coroutine without a task, about which Python
-            # prints a warning.
+            # An interrupt in between would leave half a loop, or a coroutine without a task, about
+            # which Python prints a warning.
             guarded(make_task, compiled)
             Cell.loop.run_until_complete(Cell.task)
+            raise_pending()  # the loop may have ended before it raised it
         except BaseException:
             if Cell.task and not Cell.task.done():
                 Cell.task.cancel()
@@ -740,8 +782,8 @@ def _main():
             error = None
 
     def serve():
-        thread = threading.Thread(target=forward, daemon=True, name="sandbar-output")
-        thread.start()
+        for f in forward, flush_for_forward:
+            threading.Thread(target=f, daemon=True, name="sandbar-output").start()
         os.register_at_fork(after_in_child=stop_waking)
         signal.signal(signal.SIGINT, on_sigint)
         send(b"k", b"")
@@ -881,16 +923,19 @@ def _main():
             if close:
                 self.text(close)
 
+        class GroupContext:
+            def __init__(self, p, indent, open, close):
+                self.p, self.indent, self.open, self.close = p, indent, open, close
+
+            def __enter__(self):
+                self.p.begin_group(self.indent, self.open)
+
+            def __exit__(self, kind, *_):
+                if kind is not KeyboardInterrupt:  # which may have left half a group
+                    self.p.end_group(self.indent, self.close)
+
         def group(self, indent=0, open="", close=""):
-            p = self
-
-            class Context:
-                def __enter__(self):
-                    p.begin_group(indent, open)
-
-                def __exit__(self, *_):
-                    p.end_group(indent, close)
-            return Context()
+            return self.GroupContext(self, indent, open, close)
 
         def indent(self, indent):
             p = self
@@ -912,11 +957,10 @@ def _main():
         def pretty(self, obj):
             cycle = id(obj) in self.stack
             self.stack.append(id(obj))
-            self.begin_group()
             try:
-                self.dispatch(obj, cycle)
+                with self.group():
+                    self.dispatch(obj, cycle)
             finally:
-                self.end_group()
                 self.stack.pop()
 
         def dispatch(self, obj, cycle):

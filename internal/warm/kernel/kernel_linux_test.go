@@ -22,6 +22,8 @@ type session struct {
 	env   map[string]string // of the next cell
 	// patience bounds a cell that does not end.
 	patience time.Duration
+	// pause is the time between two interrupts of a cell.
+	pause time.Duration
 
 	mu     sync.Mutex
 	events []string
@@ -37,7 +39,7 @@ func open(t *testing.T, language, program string, env ...string) *session {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &session{t: t, conn: l.NewConn(), patience: 30 * time.Second}
+	s := &session{t: t, conn: l.NewConn(), patience: 30 * time.Second, pause: 30 * time.Second}
 	c := l.Command(program)
 	s.cmd = exec.Command(c.Args[0], c.Args[1:]...)
 	s.cmd.Dir = t.TempDir()
@@ -143,7 +145,7 @@ func (s *session) Error(e sandbar.CellError) {
 	s.add("!" + e.Name + ": " + e.Value)
 }
 
-// interrupt runs a cell that prints "up" and interrupts it then.
+// interrupt runs a cell that prints "up" and interrupts it then, and again after each pause.
 func (s *session) interrupt(code string) string {
 	s.t.Helper()
 	ended := s.begin(code)
@@ -158,7 +160,14 @@ func (s *session) interrupt(code string) string {
 			s.t.Fatalf("%q does not begin: %q", code, s.take())
 		}
 	}
-	syscall.Kill(-s.cmd.Process.Pid, syscall.SIGINT)
+	for end := time.Now().Add(s.patience); time.Now().Before(end); {
+		syscall.Kill(-s.cmd.Process.Pid, syscall.SIGINT)
+		select {
+		case <-ended:
+			return s.take()
+		case <-time.After(s.pause):
+		}
+	}
 	return s.wait(code, ended)
 }
 
@@ -207,6 +216,11 @@ func TestPython(t *testing.T) {
 	if got := s.run("1"); got != "[1]" {
 		t.Errorf("after a lost interrupt: %q", got)
 	}
+	// A write that is larger than a pipe may begin in the moment in which the streams are flushed.
+	const large = "import sys, time\nfor i in range(12):\n    time.sleep(0.09 + i / 1000)\n    sys.stderr.write('ü' * (4 << 20)) and None"
+	if got := s.run(large); len(got) != len("2:")+12*(8<<20) {
+		t.Errorf("of 12 large writes %d bytes came", len(got))
+	}
 	// An interrupt before an await has a task leaves no coroutine of which Python complains.
 	s.want(`import asyncio, signal
 await asyncio.sleep(0)
@@ -219,6 +233,26 @@ loop.create_task = interrupted`, "")
 	s.want("await asyncio.sleep(1000)", "!KeyboardInterrupt: ")
 	s.want("del loop.create_task", "")
 	s.want("await asyncio.sleep(0, 5)", "[5]")
+	// An interrupt of the loop's own code loses none of its callbacks.
+	s.want(`import collections
+class Ready(collections.deque):
+    def popleft(self):
+        handle = super().popleft()
+        if interrupts:
+            interrupts.pop()
+            signal.raise_signal(signal.SIGINT)
+        return handle
+interrupts = []
+loop._ready = Ready(loop._ready)
+await asyncio.sleep(0)`, "")
+	s.want("interrupts.append(1)\nwhile True:\n    await asyncio.sleep(0)", "!KeyboardInterrupt: ")
+	s.want("loop._ready = collections.deque(loop._ready)\nawait asyncio.sleep(0, 6)", "[6]")
+	// An interrupt within the layout of a value ends the cell.
+	s.want(`class Interrupted:
+    def _repr_pretty_(self, p, cycle):
+        p.enqueue = lambda group: signal.raise_signal(signal.SIGINT)
+        p.pretty(1)
+Interrupted()`, "!KeyboardInterrupt: ")
 	s.run("def fails():\n    raise ValueError('no')")
 	s.run("fails()")
 	if e := s.errors[len(s.errors)-1]; !strings.Contains(e.Traceback, ", line 1, in <module>\n    fails()\n") || !strings.Contains(e.Traceback, ", line 2, in fails\n    raise ValueError('no')\n") || strings.Contains(e.Traceback, "sandbar") {
@@ -265,6 +299,16 @@ func TestNode(t *testing.T) {
 		}
 	}
 	s.want("y", "[2]")
+	// An interrupt of a cell that ends while the supervisor is held up does not end the worker.
+	const busy = "for (const end = Date.now() + 500; Date.now() < end;) {}"
+	ended := s.begin(busy)
+	syscall.Kill(s.cmd.Process.Pid, syscall.SIGINT)
+	time.Sleep(40 * time.Millisecond)
+	syscall.Kill(s.cmd.Process.Pid, syscall.SIGSTOP)
+	time.Sleep(time.Second)
+	syscall.Kill(s.cmd.Process.Pid, syscall.SIGCONT)
+	s.wait(busy, ended)
+	s.want("y", "[2]")
 	if got := s.run("setTimeout(() => { throw new Error('late') }, 1); await new Promise(r => setTimeout(r, 50)); 4"); !strings.HasPrefix(got, "2:Uncaught Error: late\n") || !strings.HasSuffix(got, "[4]") {
 		t.Errorf("an error of a callback: %q", got)
 	}
@@ -277,6 +321,7 @@ func TestNode(t *testing.T) {
 func TestBash(t *testing.T) {
 	testenv.Need(t, testenv.Linux)
 	s := open(t, "bash", "sh")
+	s.pause = time.Second // a shell can lose an interrupt while it starts a program
 	for _, c := range [][2]string{
 		{"x=5; echo $x", "5\n"},
 		{"f() { echo \"f $1 $x\"; }\nf 'a b'", "f a b 5\n"},

@@ -182,7 +182,8 @@ type process struct {
 func (p *process) Unwrap() any { return p.Process }
 
 // Wait returns the result. Its Duration excludes the time before Eval, but includes that of Start:
-// so it is never shorter than the program's. Its StdoutBytes exclude the marker.
+// so it is never shorter than the program's. Its CPUTime includes the interpreter's start. Its
+// StdoutBytes exclude the marker.
 func (p *process) Wait() (sandbar.Result, error) {
 	r, err := p.Process.Wait()
 	p.std.out.flushing.Wait()
