@@ -63,7 +63,8 @@ type Result struct {
 	Signal int
 	// Duration is the wall-clock time from the request to start the program to its end.
 	Duration time.Duration
-	// CPUTime is the user and system time of the program and its descendants.
+	// CPUTime is the user and system time of the program and its descendants. If the driver started
+	// an interpreter ahead, before the request, the time of that start may be included.
 	CPUTime time.Duration
 	// PeakMemory is in bytes. It covers the sandbox if the kernel counts that, and else the largest
 	// process. 0 if unknown.

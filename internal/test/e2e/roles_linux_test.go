@@ -113,7 +113,13 @@ func TestEscapeSuiteAllGuest(t *testing.T) {
 			t.Run(user+start, func(t *testing.T) {
 				r := escapeInGuest(t, testenv.QEMUNewerKernel(), user+start, "", 30*time.Minute)
 				t.Log(r.Counts)
-				if !r.OK || r.NotRun != "" || r.Counts["NOT RUN"] != 0 {
+				// Two attacks are listed and not attempted: to set the host's clock, and to restart
+				// its container engine. Roles with an image have fewer attacks, without these two.
+				notRun := 2
+				if strings.Contains(start, "image") {
+					notRun = 0
+				}
+				if !r.OK || r.NotRun != "" || r.Counts["NOT RUN"] != notRun {
 					t.Errorf("%v %s", r.Counts, r.NotRun)
 				}
 			})
