@@ -24,6 +24,9 @@ const (
 	answerTime = 90 * time.Second
 	// lookEvery is the time between two measurements.
 	lookEvery = 15 * time.Second
+	// iiiGrace is how long the server keeps the call of an iii worker whose connection broke: the
+	// default of bus.ServerOptions. Each such call has a goroutine.
+	iiiGrace = 10 * time.Second
 	// settleTime bounds the wait before a measurement for sandboxes that are being removed or made
 	// ready.
 	settleTime = time.Minute
@@ -51,6 +54,7 @@ type soak struct {
 	unanswered int
 	lost       int
 	faults     []string
+	broken     []time.Time // when connections of iii workers broke during a call
 	looks      []look
 	programs   []map[string]int // the processes' names at each look
 }

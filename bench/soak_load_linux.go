@@ -329,6 +329,9 @@ func (s *soak) iiiClient() []deed {
 				return err
 			}
 			x.ws.CloseNow()
+			s.mu.Lock()
+			s.broken = append(s.broken, time.Now())
+			s.mu.Unlock()
 			x = &iiiLab{daemon: s.daemon, url: s.iii, pending: map[string]chan iiiResult{}}
 			return x.connect()
 		}),
