@@ -63,7 +63,8 @@ func Serve(dir, listen, token string) (url string, stop func() error, err error)
 	}
 	// The driver enforces no limits, and no test requests one.
 	none := sandbar.Limits{Memory: sandbar.Unlimited, PIDs: sandbar.Unlimited}
-	e, err := engine.New(engine.Config{Driver: d, AllowDegraded: true, Default: none})
+	// An interrupted cell must report its end within the grace, also on a busy host.
+	e, err := engine.New(engine.Config{Driver: d, AllowDegraded: true, Default: none, Grace: 5 * time.Second})
 	if err != nil {
 		return "", nil, err
 	}

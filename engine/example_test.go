@@ -58,7 +58,7 @@ func ExampleEngine_Run_timeout() {
 	defer e.Shutdown(context.Background())
 
 	result, err := e.Run(context.Background(), sandbar.Job{
-		Spec: sandbar.Spec{Limits: sandbar.Limits{Timeout: 20 * time.Millisecond}},
+		Spec: sandbar.Spec{Limits: sandbar.Limits{Timeout: time.Second}},
 		Cmd:  sandbar.Cmd{Args: []string{"print", "stdout", "half", ";", "sleep", "1h"}},
 	}, printer{})
 	fmt.Println(result.Outcome, err)

@@ -55,7 +55,7 @@ func ExampleSandbox_Execute_timeout() {
 		return
 	}
 	defer box.Close()
-	r, err := box.Execute(context.Background(), sandbox.Request{Language: "shell", Code: "echo half; sleep 600", Timeout: 200 * time.Millisecond})
+	r, err := box.Execute(context.Background(), sandbox.Request{Language: "shell", Code: "echo half; sleep 600", Timeout: 2 * time.Second})
 	fmt.Printf("%q %d %v %v\n", r.Stdout, r.ExitCode, r.TimedOut, err)
 	// Output:
 	// "half\n" -1 true <nil>

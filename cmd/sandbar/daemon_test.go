@@ -479,10 +479,15 @@ func TestCollect(t *testing.T) {
 		}
 		killed.cmd.Process.Kill()
 		killed.cmd.Wait()
+		found := false
 		for _, l := range gc("--dry-run").Leftovers {
 			if l.Removed || l.Error != "" || l.Driver != name {
 				t.Errorf("dry run: %+v", l)
 			}
+			found = found || strings.Contains(l.Name, dir)
+		}
+		if name == "local" && !found {
+			t.Error("the directory of the killed daemon is not in the dry run")
 		}
 		for _, l := range gc().Leftovers {
 			if !l.Removed {

@@ -196,7 +196,8 @@ func TestServeIIIAllowsNothing(t *testing.T) {
 func TestWorker(t *testing.T) {
 	testenv.Need(t, testenv.Linux, testenv.UserNS, testenv.Python)
 	hub := append([]string{"SANDBAR_III_SANDBOXES=false", "SANDBAR_III_OPEN=false"}, pythonOnly()...)
-	p := serve(t, "", hub, "--iii", "127.0.0.1:0")
+	address := testenv.FreeAddress(t) // of both daemons
+	p := serve(t, "", hub, "--iii", address)
 	url := p.engineAt()
 	tokens := filepath.Join(t.TempDir(), "token")
 	if err := os.WriteFile(tokens, []byte("0123456789abcdef\n"), 0o600); err != nil {
@@ -213,7 +214,7 @@ func TestWorker(t *testing.T) {
 
 	p.ends(0, syscall.SIGTERM)
 	w.stderr.await(t, "trying again")
-	p = serve(t, "", hub, "--iii", strings.TrimPrefix(url, "ws://"))
+	p = serve(t, "", hub, "--iii", address)
 	connectIII(t, url, authorized).waitFor("sandbox::create").works()
 	w.ends(0, syscall.SIGTERM)
 	if text, _ := w.stderr.look(); !strings.Contains(text, "leftover=0") || strings.Contains(text, "0123456789abcdef") {

@@ -198,7 +198,7 @@ func TestRemoteExecIsExact(t *testing.T) {
 // A signal ends the command in the sandbox, and not only its client.
 func TestRemoteExecIsCancelled(t *testing.T) {
 	eachDriver(t, func(t *testing.T, environ []string) {
-		p, id := served(t, environ)
+		p, id := served(t, append(environ, "SANDBAR_GRACE=50s"))
 		cmd := p.command("exec", id, "--", "sh", "-c", "trap 'echo bye; exit 0' TERM; echo up; while :; do sleep 0.05; done")
 		out := transcript{changed: make(chan struct{})}
 		cmd.Stdout = &out

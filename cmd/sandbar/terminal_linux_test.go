@@ -21,6 +21,7 @@ type typed struct {
 	t      *testing.T
 	cmd    *exec.Cmd
 	master *os.File
+	before unix.Termios // the terminal's modes before the command
 	shown  transcript
 	seen   int // bytes of shown up to the end of the last step
 }
@@ -31,6 +32,7 @@ func atTerminal(t *testing.T, cmd *exec.Cmd, kind string) *typed {
 	master, slave := terminal(t)
 	x := &typed{t: t, cmd: cmd, master: master, shown: transcript{changed: make(chan struct{})}}
 	x.resize(30, 100)
+	x.before = x.modes()
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave
 	cmd.Env = append(cmd.Env, "TERM="+kind)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
@@ -47,6 +49,16 @@ func (x *typed) resize(rows, cols uint16) {
 	}
 }
 
+// modes returns the terminal's modes.
+func (x *typed) modes() unix.Termios {
+	x.t.Helper()
+	m, err := unix.IoctlGetTermios(int(x.master.Fd()), unix.TCGETS)
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	return *m
+}
+
 // step types keys and waits for what they show after the last step.
 func (x *typed) step(keys, want string) {
 	x.t.Helper()
@@ -56,7 +68,7 @@ func (x *typed) step(keys, want string) {
 	_, x.seen = x.shown.awaitAfter(x.t, x.seen, want)
 }
 
-// ends waits until the command ends with an exit code.
+// ends waits until the command ends with an exit code, and leaves the terminal as it was.
 func (x *typed) ends(code int) {
 	x.t.Helper()
 	ended := make(chan error, 1)
@@ -71,6 +83,9 @@ func (x *typed) ends(code int) {
 		text, _ := x.shown.look()
 		x.t.Fatalf("the command does not end; it showed\n%s", text)
 	}
+	if after := x.modes(); after != x.before {
+		x.t.Errorf("the terminal is not as before: %+v, %+v", x.before, after)
+	}
 }
 
 // A terminal of a sandbox behaves as one of this machine, and leaves this machine's as it was.
@@ -82,10 +97,6 @@ func TestTerminal(t *testing.T) {
 	for name, cmd := range map[string]*exec.Cmd{"exec": p.command("exec", id, "-it", "--", "sh"), "run": direct} {
 		t.Run(name, func(t *testing.T) {
 			x := atTerminal(t, cmd, "vt220")
-			before, err := unix.IoctlGetTermios(int(x.master.Fd()), unix.TCGETS)
-			if err != nil {
-				t.Fatal(err)
-			}
 			x.step("", `[$#] `)
 			x.step("stty size; echo term=$TERM\r", `30 100\r\nterm=vt220`)
 			// The kernel signals the foreground process group only, which is not that of an
@@ -99,10 +110,6 @@ func TestTerminal(t *testing.T) {
 			x.step("echo $? is''rc; stty -a | grep -o ' echo '\r", `130 isrc\r\n echo `)
 			x.step("exit 7\r", `exit 7`)
 			x.ends(7)
-			after, err := unix.IoctlGetTermios(int(x.master.Fd()), unix.TCGETS)
-			if err != nil || *after != *before {
-				t.Errorf("the terminal is not as before: %+v, %+v, %v", before, after, err)
-			}
 		})
 	}
 	p.expectWith("stty size; tty; exit 3\n", 3, `.*24 80\r\n/dev/pts/\d+\r\n.*`, "", "exec", id, "-t", "--", "sh")
@@ -226,10 +233,6 @@ func TestTerminalREPL(t *testing.T) {
 	cmd := p.command("repl", "python", "--sandbox", id)
 	cmd.Dir = t.TempDir()
 	x := atTerminal(t, cmd, "xterm-256color")
-	before, err := unix.IoctlGetTermios(int(x.master.Fd()), unix.TCGETS)
-	if err != nil {
-		t.Fatal(err)
-	}
 	x.step("", `python in sandbox sb_\w+; (?s:.*)>>> `)
 	x.step("x = 20\r", `>>> `)
 	x.step("x + 1\r", `\r\n21\r\n>>> `)
@@ -251,10 +254,6 @@ func TestTerminalREPL(t *testing.T) {
 	x.ends(0)
 	if b, err := os.ReadFile(filepath.Join(cmd.Dir, "result-1.png")); string(b) != "picture" {
 		t.Errorf("the image is %q, %v", b, err)
-	}
-	after, err := unix.IoctlGetTermios(int(x.master.Fd()), unix.TCGETS)
-	if err != nil || *after != *before {
-		t.Errorf("the terminal is not as before: %+v, %+v, %v", before, after, err)
 	}
 }
 

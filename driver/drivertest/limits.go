@@ -176,20 +176,23 @@ func cpusBite(c *C) {
 }
 
 // sharesBite runs two sandboxes with weights of 1 to 16 that keep all processors busy for the same
-// time. The heavier must get clearly more. Both begin when both are ready.
+// time. The heavier must get clearly more. Both begin when both are ready. Each has a process on
+// every processor, so that the result does not depend on how the kernel spreads processes.
 func sharesBite(c *C) {
 	const busy = `
 import os, sys, time
 r, w = os.pipe()
-for i in range(os.cpu_count()):
+processors = os.sched_getaffinity(0)
+for i in processors:
     if os.fork() == 0:
+        os.sched_setaffinity(0, {i})
         end = float(os.read(r, 32))
         while time.time() < end: pass
         os._exit(0)
 print("ready", flush=True)
 seconds = float(sys.stdin.readline())
-for i in range(os.cpu_count()): os.write(w, b"%032.6f" % (time.time() + seconds))
-for i in range(os.cpu_count()): os.wait()`
+for i in processors: os.write(w, b"%032.6f" % (time.time() + seconds))
+for i in processors: os.wait()`
 	var ready sync.WaitGroup
 	ready.Add(2)
 	used := make([]float64, 2)

@@ -19,6 +19,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/sandbar-dev/sandbar/internal/test/testenv"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -196,12 +198,7 @@ func TestProbe(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	silent, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	closed := silent.Addr().String()
-	silent.Close()
+	closed := testenv.FreeAddress(t)
 	if got := probe([]string{closed}); got != "" {
 		t.Errorf("reached %q", got)
 	}
@@ -212,12 +209,7 @@ func TestProbe(t *testing.T) {
 
 // A relay waits for its porter, copies in both directions, and ends with either end.
 func TestRelay(t *testing.T) {
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := free.Addr().String()
-	free.Close()
+	address := testenv.FreeAddress(t)
 	if err := relay(address, strings.NewReader(""), io.Discard); err == nil {
 		t.Error("a relay without a porter ended without an error")
 	}

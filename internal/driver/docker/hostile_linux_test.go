@@ -274,11 +274,15 @@ func meet(t *testing.T, e *liar) error {
 		return err
 	}
 	defer func() { typed("Close", d.Close()) }()
-	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	bound := 300 * time.Millisecond
+	if e.about == "nothing" {
+		bound = soon
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), bound)
 	defer cancel()
 	box, failed := d.Create(ctx, sandbar.NewID(), spec())
 	if typed("Create", failed) {
-		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		ctx, cancel := context.WithTimeout(t.Context(), bound)
 		defer cancel()
 		if !typed("Destroy", box.Destroy(ctx)) {
 			e.mu.Lock() // as an operator would
@@ -287,7 +291,7 @@ func meet(t *testing.T, e *liar) error {
 			typed("Destroy again", box.Destroy(t.Context()))
 		}
 	}
-	ctx, cancel = context.WithTimeout(t.Context(), 300*time.Millisecond)
+	ctx, cancel = context.WithTimeout(t.Context(), bound)
 	defer cancel()
 	_, err = d.Collect(ctx, false)
 	typed("Collect", err)

@@ -380,7 +380,7 @@ func TestSlow(t *testing.T) {
 	n.inject(nil)
 	n.empty(t)
 
-	d.service.silence = 2 * time.Second // the service sends nothing for ten seconds
+	d.service.silence = 7 * time.Second // the service sends nothing for ten seconds
 	b := create(t, d)
 	p := start(t, b, "sleep 100", io.Discard)
 	if r, err := wait(t, p); err != nil || r.Outcome != sandbar.Lost {
@@ -405,9 +405,9 @@ func TestIdle(t *testing.T) {
 func TestTimeout(t *testing.T) {
 	n := newNetwork(t)
 	d := newDriver(t, n.URL)
-	d.service.timeout = 2 * time.Second
+	d.service.timeout = 6 * time.Second
 	b := create(t, d)
-	time.Sleep(4 * time.Second)
+	time.Sleep(9 * time.Second)
 	p := start(t, b, "sleep 100", io.Discard)
 	n.inject(func(w http.ResponseWriter, r *http.Request, _ int, forward http.Handler) {
 		if strings.HasSuffix(r.URL.Path, "/timeout") {

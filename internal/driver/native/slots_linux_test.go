@@ -419,7 +419,7 @@ try:
         if os.fork() == 0: os.read(os.pipe()[0], 1)
         n += 1
 except OSError: pass
-print(n)
+print(n, flush=True)
 os.kill(-1, 9)'`
 		e := once(t, d, s, shellOnce(code))
 		sb := create(t, d, s)

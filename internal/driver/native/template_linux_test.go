@@ -390,7 +390,7 @@ while n < 100 and failures < 20:
     except OSError:
         failures += 1
         time.sleep(0.05)
-print(n)
+print(n, flush=True)
 `
 
 // A copy is one process of its sandbox.

@@ -143,10 +143,12 @@ if "stubborn" in sys.argv:
 def sleep():
     while True: time.sleep(60)
 for _ in range(2):
-    if os.fork() == 0:
+    pid = os.fork()
+    if pid == 0:
         os.setsid()
         if os.fork() == 0: os.setsid(); sleep()
         os._exit(0)
+    os.waitpid(pid, 0)
 if os.fork() == 0: sleep()
 if "flood" in sys.argv:
     while True: os.write(1, b"x" * 4096)

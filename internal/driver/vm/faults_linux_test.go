@@ -149,7 +149,11 @@ func TestFalseQEMU(t *testing.T) {
 			options[OptionQEMU] = makeFalseQEMU(t, fault)
 			d := newDriver(t, options)
 			r := newResources(d, "false")
-			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+			bound := patience
+			if want.code == sandbar.Timeout {
+				bound = 3 * time.Second
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), bound)
 			defer cancel()
 			err := d.Build(ctx, &r.Resources, func() error {
 				if err := r.prepare(MinMemory, sandbar.Limits{}); err != nil {

@@ -39,7 +39,7 @@ func TestLogbook(t *testing.T) {
 	}
 }
 
-// The log of a sandbox has its commands, their output and their ends.
+// The log of a sandbox without commands is an empty list.
 func TestLogs(t *testing.T) {
 	r := newRig(t, Options{}, nil)
 	c := r.create(`{}`)

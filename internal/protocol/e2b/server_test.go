@@ -436,7 +436,7 @@ func TestFollow(t *testing.T) {
 // program goes on. Another client gets every byte.
 func TestSlowClient(t *testing.T) {
 	const size = 32 << 20
-	r := newRig(t, Options{StallTimeout: time.Second}, nil)
+	r := newRig(t, Options{StallTimeout: 5 * time.Second}, nil)
 	c := r.create(`{}`)
 	stuck := r.stream(c, "process.Process/Start", `{"process":{"cmd":"flood","args":["stdout","`+strconv.Itoa(size)+`"]},"tag":"flood"}`)
 	stuck.next()

@@ -237,7 +237,7 @@ func TestManySubscribers(t *testing.T) {
 
 // A request in progress at the end of the server is answered: it says why it ended.
 func TestAnswerAtClose(t *testing.T) {
-	r, _ := newFaulty(t, Options{})
+	r, d := newFaulty(t, Options{})
 	q := r.request(http.MethodPost, "/run", strings.NewReader(`{"cmd": "block-until never"}`))
 	got := make(chan answer)
 	go func() {
@@ -254,7 +254,7 @@ func TestAnswerAtClose(t *testing.T) {
 		}
 		got <- answer{resp.StatusCode, resp.Header, string(b)}
 	}()
-	time.Sleep(50 * time.Millisecond)
+	<-d.Reached("never")
 	r.server.Close()
 	if a := <-got; a.status < 500 || a.body == "" {
 		t.Errorf("%+v", a)

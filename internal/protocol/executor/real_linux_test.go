@@ -147,8 +147,8 @@ func TestWholeTreesEnd(t *testing.T) {
 		s.resp.Body.Close()
 		r.await("the end of what a client left behind", func() bool { return r.alive("sleep 2000") == 0 })
 	}
-	got := r.call("/run", m{"cmd": tree, "timeout": 2.5})
-	if got["code"] != -1.0 || got["stdout"] != "up\n" || got["error"] != "timed out after 2.5s" {
+	got := r.call("/run", m{"cmd": tree, "timeout": 5.5})
+	if got["code"] != -1.0 || got["stdout"] != "up\n" || got["error"] != "timed out after 5.5s" {
 		t.Errorf("timeout: %v", got)
 	}
 	if n := r.alive("sleep 2000"); n != 0 {

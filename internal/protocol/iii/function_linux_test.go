@@ -98,11 +98,11 @@ func TestExecCutsOutputAndSaysSo(t *testing.T) {
 }
 
 func TestExecOutOfTime(t *testing.T) {
-	c := newReal(t, Options{Config: config(func(c *settings.Config) { c.MaxExecTimeoutMS = 2000 })}).connect()
+	c := newReal(t, Options{Config: config(func(c *settings.Config) { c.MaxExecTimeoutMS = 5000 })}).connect()
 	id := c.create()
 	d := c.failed("sandbox::exec", object{"sandbox_id": id, "argv": []string{"sh", "-c", "echo before; echo too >&2; sleep 1000"},
-		"timeout_ms": 300, "env": object{"A": "b"}}, "S200")
-	if d["message"] != "exec timed out after 300 ms" {
+		"timeout_ms": 2000, "env": object{"A": "b"}}, "S200")
+	if d["message"] != "exec timed out after 2000 ms" {
 		t.Errorf("%v", d["message"])
 	}
 	if diff := cmp.Diff(map[string]any{"stdout": "before\n", "stderr": "too\n"}, d["partial"]); diff != "" {
@@ -110,12 +110,16 @@ func TestExecOutOfTime(t *testing.T) {
 	}
 	// The fix is the same call with more time.
 	fix := object(d["fix"].(map[string]any))
-	if fix["timeout_ms"] != 1000.0 || fix["sandbox_id"] != id || fmt.Sprint(fix["env"]) != "map[A:b]" {
+	if fix["timeout_ms"] != 4000.0 || fix["sandbox_id"] != id || fmt.Sprint(fix["env"]) != "map[A:b]" {
 		t.Errorf("the fix is %v", fix)
+	}
+	d = c.failed("sandbox::exec", object{"sandbox_id": id, "cmd": "sleep 1000", "timeout_ms": 300}, "S200")
+	if fix, _ := d["fix"].(map[string]any); fix["timeout_ms"] != 1000.0 {
+		t.Errorf("the fix of a short time is %v", fix)
 	}
 	// A time limit beyond the maximum is reduced to it, and then there is no fix.
 	d = c.failed("sandbox::exec", object{"sandbox_id": id, "cmd": "sleep 1000", "timeout_ms": 9_000_000}, "S200")
-	if d["message"] != "exec timed out after 2000 ms" || d["fix"] != nil || d["fix_note"] == nil || d["partial"] != nil {
+	if d["message"] != "exec timed out after 5000 ms" || d["fix"] != nil || d["fix_note"] == nil || d["partial"] != nil {
 		t.Errorf("%v", d)
 	}
 	d = c.failed("sandbox::exec", object{"sandbox_id": id, "cmd": "true", "timeout_ms": 0}, "S200")

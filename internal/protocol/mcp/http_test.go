@@ -153,9 +153,9 @@ func (r *rig) empty() {
 
 // An idle session ends; one with a call in progress is not idle.
 func TestIdle(t *testing.T) {
-	r := newRig(t, Options{IdleTimeout: 300 * time.Millisecond})
+	r := newRig(t, Options{IdleTimeout: 2 * time.Second})
 	c := r.dial(r.serve(), ownToken)
-	c.call("run_command", object{"command": "sleep 1"})
+	c.call("run_command", object{"command": "sleep 3"})
 	r.empty()
 	if _, err := c.ListTools(t.Context(), nil); err == nil {
 		t.Error("the session is still there")

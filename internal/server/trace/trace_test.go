@@ -38,6 +38,7 @@ func newCollector(t *testing.T) *collector {
 	c := &collector{}
 	c.status.Store(http.StatusOK)
 	c.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		status := int(c.status.Load()) // before posts: TestRetry changes it after the first message
 		c.posts.Add(1)
 		body, err := io.ReadAll(r.Body)
 		if err != nil { // a tracer that closes without time breaks its message off
@@ -47,7 +48,6 @@ func newCollector(t *testing.T) *collector {
 		if err := proto.Unmarshal(body, &data); err != nil || r.Header.Get("Content-Type") != "application/x-protobuf" {
 			t.Errorf("%v, %v", r.Header, err)
 		}
-		status := int(c.status.Load())
 		if status == http.StatusOK {
 			c.mu.Lock()
 			c.headers = r.Header

@@ -55,7 +55,7 @@ type console struct {
 // newConsoleDaemon starts a daemon with the console's page.
 func newConsoleDaemon(t *testing.T, dir string, env ...string) *daemon {
 	t.Helper()
-	d := startProgramAt(t, freeAddress(t), []string{testenv.Build(t, "cmd/sandbar", "embedconsole")}, dir, env...)
+	d := startProgramAt(t, testenv.FreeAddress(t), []string{testenv.Build(t, "cmd/sandbar", "embedconsole")}, dir, env...)
 	d.await(t)
 	return d
 }
@@ -339,7 +339,7 @@ func TestConsoleFlows(t *testing.T) {
 		c.js("document.querySelector('.xterm-helper-textarea').focus()")
 		c.line("echo $((6*7)); stty size")
 		screen := "document.querySelector('.xterm-rows').innerText"
-		c.until("%s.includes('42')", screen)
+		c.until("/^42\\s+\\d+ \\d+/m.test(%s)", screen)
 		before := c.js("return %s.match(/(\\d+) (\\d+)\\s*$/m)?.[0]", screen)
 		c.size(900, 600)
 		c.until("document.querySelector('.xterm-rows').getBoundingClientRect().width < 700")

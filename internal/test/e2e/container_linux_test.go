@@ -167,7 +167,7 @@ func TestDaemonInContainer(t *testing.T) {
 	c := newContainers(t)
 	for how, script := range map[string]string{"run": shellBlock(t, c.root, "--name sandbar "), "compose": c.composed("daemon", "sandbar")} {
 		t.Run(how, func(t *testing.T) {
-			addr := freeAddress(t)
+			addr := testenv.FreeAddress(t)
 			script := strings.Replace(script, "-p 127.0.0.1:8080:8080", "--network host -e SANDBAR_LISTEN="+addr, 1)
 			c.sh("/", script, "SANDBAR_TOKEN="+token)
 			t.Cleanup(func() { c.sh("/", "docker rm -f -v sandbar 2>/dev/null || true") })
@@ -185,7 +185,7 @@ func TestExecutorInContainer(t *testing.T) {
 	const secret = "a-secret-of-a-container"
 	for how, script := range map[string]string{"run": shellBlock(t, c.root, "--name executor "), "compose": c.composed("executor", "executor")} {
 		t.Run(how, func(t *testing.T) {
-			addr, proxy := freeAddress(t), freeAddress(t)
+			addr, proxy := testenv.FreeAddress(t), testenv.FreeAddress(t)
 			_, port, _ := strings.Cut(addr, ":")
 			_, proxyPort, _ := strings.Cut(proxy, ":")
 			script := strings.Replace(script, "-p 127.0.0.1:3030:3030", "--network host -e PORT="+port+" -e PROXY_PORT="+proxyPort, 1)

@@ -4,16 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -48,7 +44,7 @@ func startDaemon(t *testing.T, dir string, env ...string) *daemon {
 // startDaemonBy is startDaemon by a program that ends by executing its last arguments.
 func startDaemonBy(t *testing.T, by []string, dir string, env ...string) *daemon {
 	t.Helper()
-	return startDaemonAt(t, freeAddress(t), by, dir, env...)
+	return startDaemonAt(t, testenv.FreeAddress(t), by, dir, env...)
 }
 
 // startDaemonAt is startDaemonBy with an address.
@@ -95,37 +91,6 @@ func (d *daemon) await(t *testing.T) {
 func environ() []string {
 	return slices.DeleteFunc(os.Environ(), func(kv string) bool { return strings.HasPrefix(kv, "SANDBAR_") })
 }
-
-// freeAddress returns a loopback address on which no process listens. Its port is below the
-// range of ephemeral ports (net.ipv4.ip_local_port_range, ip(7)), so that no outgoing connection
-// takes it before the daemon listens. No two calls return the same port, also of several
-// processes: until this one ends, it listens on an abstract socket (unix(7)) of the port's name.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	const lowest, ports = 10_000, 20_000
-	for range ports {
-		port := strconv.Itoa(lowest + (os.Getpid()*97+int(lastPort.Add(1)))%ports)
-		mine, err := net.Listen("unix", "@sandbar-test-port-"+port)
-		if err != nil {
-			continue
-		}
-		address := net.JoinHostPort("127.0.0.1", port)
-		if l, err := net.Listen("tcp", address); err == nil {
-			l.Close()
-			takenPorts.Store(port, mine)
-			return address
-		}
-		mine.Close()
-	}
-	t.Fatalf("something listens on each port from %d to %d", lowest, lowest+ports-1)
-	return ""
-}
-
-// takenPorts has the abstract sockets of freeAddress by port.
-var takenPorts sync.Map
-
-// lastPort counts the calls of freeAddress.
-var lastPort atomic.Uint32
 
 func (d *daemon) said() string {
 	b, _ := os.ReadFile(d.logs.Name())

@@ -169,7 +169,7 @@ func (p page) run(t *testing.T, all []fencedBlock) {
 	free := map[string]string{}
 	var pairs []string
 	for _, a := range documented {
-		free[a] = freeAddress(t)
+		free[a] = testenv.FreeAddress(t)
 		pairs = append(pairs, a, free[a], port(a), port(free[a]))
 	}
 	pairs = append(pairs, "~/.local/state/sandbar", filepath.Join(dir, "state"))

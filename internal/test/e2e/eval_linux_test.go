@@ -59,7 +59,7 @@ func TestEvalOver(t *testing.T) {
 		t.Run(b.name, func(t *testing.T) {
 			testenv.Need(t, b.needs...)
 			env := b.environ(t)
-			limit := "4" // seconds in which Python starts
+			limit := "10" // seconds in which Python starts
 			if b.name == "vm" {
 				limit = "20"
 			}

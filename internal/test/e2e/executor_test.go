@@ -26,7 +26,7 @@ type executor struct {
 // arguments.
 func newExecutor(t *testing.T, args []string, env ...string) *executor {
 	t.Helper()
-	x := &executor{addr: freeAddress(t), proxy: freeAddress(t), secret: "end-to-end-secret", dir: t.TempDir()}
+	x := &executor{addr: testenv.FreeAddress(t), proxy: testenv.FreeAddress(t), secret: "end-to-end-secret", dir: t.TempDir()}
 	var err error
 	if x.logs, err = os.CreateTemp(x.dir, "log-"); err != nil {
 		t.Fatal(err)

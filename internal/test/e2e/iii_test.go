@@ -36,7 +36,7 @@ func iiiEnviron() []string {
 // iiiDaemon starts a daemon that serves as an iii engine, and returns its address.
 func iiiDaemon(t *testing.T, dir string, env ...string) (*daemon, string) {
 	t.Helper()
-	address := freeAddress(t)
+	address := testenv.FreeAddress(t)
 	return newDaemon(t, dir, append(env, "SANDBAR_III_LISTEN="+address)...), "ws://" + address
 }
 
@@ -208,7 +208,7 @@ func TestIIIExamples(t *testing.T) {
 	testenv.Need(t, testenv.Linux, testenv.UserNS, testenv.NpmIII, testenv.PyIII)
 	address := standard
 	if !unused(standard) {
-		address = freeAddress(t)
+		address = testenv.FreeAddress(t)
 	}
 	d := newDaemon(t, t.TempDir(), asDocumented, "SANDBAR_III_LISTEN="+address)
 	dir := t.TempDir()

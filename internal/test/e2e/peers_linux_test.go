@@ -36,7 +36,7 @@ func peersIn(t *testing.T, dirs []string, env ...string) []*daemon {
 	t.Helper()
 	var addresses, urls []string
 	for range dirs {
-		addresses = append(addresses, freeAddress(t))
+		addresses = append(addresses, testenv.FreeAddress(t))
 		urls = append(urls, "http://"+addresses[len(addresses)-1])
 	}
 	var all []*daemon

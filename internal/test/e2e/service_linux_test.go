@@ -93,7 +93,7 @@ func TestServiceIsEnough(t *testing.T) {
 	}
 	dir := t.TempDir()
 	program := testenv.Build(t, "cmd/sandbar")
-	d := &daemon{addr: freeAddress(t), dir: dir}
+	d := &daemon{addr: testenv.FreeAddress(t), dir: dir}
 	var err error
 	if d.logs, err = os.CreateTemp(dir, "log-"); err != nil {
 		t.Fatal(err)

@@ -247,7 +247,7 @@ func withoutKVM(t *testing.T, args ...string) *exec.Cmd {
 func TestIIIDriverAuto(t *testing.T) {
 	testenv.Need(t, testenv.Root, testenv.UserNS, testenv.VM, testenv.Python)
 	dir := t.TempDir()
-	address, engine := freeAddress(t), freeAddress(t)
+	address, engine := testenv.FreeAddress(t), testenv.FreeAddress(t)
 	env := append(environ(), vmDriver(t, map[string]string{"accelerator": "", "cache": machineCache(t)}), "SANDBAR_III_DRIVER=auto", "SANDBAR_TOKEN="+token,
 		"SANDBAR_III_LISTEN="+engine, "SANDBAR_III_IMAGE_ALLOWLIST=python", "SANDBAR_ALLOW_DEGRADED=true", "SANDBAR_TEMPLATES=[]",
 		"SANDBAR_STATE_DIR="+filepath.Join(dir, "state"), "SANDBAR_RUNTIME_DIR="+filepath.Join(dir, "run"))

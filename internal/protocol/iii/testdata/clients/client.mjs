@@ -163,7 +163,7 @@ const checks = {
     await withSandbox(async sandbox_id => {
       const ambiguous = await fails('S001', 'sandbox::exec', { sandbox_id, cmd: 'echo a', args: ['b'] })
       equal((await call('sandbox::exec', ambiguous.fix)).stdout, 'a b\n', 'the fixed call')
-      const late = await fails('S200', 'sandbox::exec', { sandbox_id, argv: ['sh', '-c', 'echo so far; sleep 0.6'], timeout_ms: 200 })
+      const late = await fails('S200', 'sandbox::exec', { sandbox_id, argv: ['sh', '-c', 'echo so far; [ -e /tmp/again ] && exit; touch /tmp/again; exec sleep 60'], timeout_ms: 2000 })
       equal(late.partial.stdout, 'so far\n')
       equal((await call('sandbox::exec', late.fix)).stdout, 'so far\n', 'the fixed call')
       await call('sandbox::exec', { sandbox_id, cmd: 'sh -c "mkdir -p /tmp/full /tmp/closed; touch /tmp/f /tmp/full/f; chmod 0 /tmp/closed; mkfifo /tmp/fifo; mkdir /tmp/up"' })

@@ -409,7 +409,7 @@ await check('logs', async () => {
   await l.kill()
 })
 await check('the timeout', async () => {
-  const t = await create({ timeoutMs: 1000 })
+  const t = await create({ timeoutMs: 5000 })
   const c = await t.commands.run('sleep 1000', { background: true, timeoutMs: 0 })
   await throws(Error, () => c.wait())
   await until('it ends', async () => !(await t.isRunning()))

@@ -55,7 +55,7 @@ def garbage(i):
 
 
 def slow(i):
-    r = ask({"type": "shell", "command": "echo begun; sleep 60", "id": f"l{i}", "time_limit_ms": 30})
+    r = ask({"type": "shell", "command": "echo begun; sleep 60", "id": f"l{i}", "time_limit_ms": 300})
     assert r["timed_out"] and r["exit_code"] is None and r["stdout"] == "begun\n", r
 
 
