@@ -47,6 +47,10 @@ func newNetwork(t *testing.T) *network {
 	}
 	transport := &http.Transport{}
 	proxy := &httputil.ReverseProxy{Transport: transport, FlushInterval: -1, Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target) }, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, 0)}
+	forward := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_ = http.NewResponseController(w).EnableFullDuplex() // see ports.Forward
+		proxy.ServeHTTP(w, r)
+	})
 	n.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithCancel(r.Context())
 		defer cancel()
@@ -63,9 +67,9 @@ func newNetwork(t *testing.T) *network {
 			delete(n.cuts, r)
 		}()
 		if out := r.WithContext(ctx); fault != nil {
-			fault(w, out, number, proxy)
+			fault(w, out, number, forward)
 		} else {
-			proxy.ServeHTTP(w, out)
+			forward(w, out)
 		}
 	}))
 	n.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, 0)

@@ -174,6 +174,13 @@ func (r *relay) Stderr() string {
 	return string(r.said)
 }
 
+// ended returns why the connection has ended, nil if it has not.
+func (r *relay) ended() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.err
+}
+
 // Close implements net.Conn. The process may live longer.
 func (r *relay) Close() error {
 	r.fail(net.ErrClosed)

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
 	"maps"
+	"net"
 	"path"
 	"runtime"
 	"slices"
@@ -264,6 +266,9 @@ func (b *resources) agentError(ctx context.Context, err error) error {
 		e.Code, e.Message = sandbar.Unavailable, "the agent in a new sandbox of the E2B service does not answer"
 	case e.Code == sandbar.Gone || e.Code == sandbar.Internal:
 		e.Code, e.Message, e.Fix = sandbar.Unavailable, "the connection to the agent in a new sandbox of the E2B service ended before it was ready", "try again"
+		if why := b.relay.ended(); why != nil && why != io.EOF && why != net.ErrClosed {
+			e.Message += ": " + why.Error()
+		}
 	}
 	if said := strings.TrimSpace(b.relay.Stderr()); said != "" {
 		e.Message += "; the sandbox says " + sandbar.Quote(said, maxText)

@@ -175,6 +175,56 @@ func TestWebUpgrade(t *testing.T) {
 	}
 }
 
+// TestWebDuplex tests that a program can answer before it has the whole request.
+func TestWebDuplex(t *testing.T) {
+	r, id := localRig(t)
+	program := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		http.NewResponseController(w).EnableFullDuplex()
+		if q.ContentLength > 0 {
+			w.WriteHeader(http.StatusRequestEntityTooLarge)
+			return
+		}
+		for in := bufio.NewScanner(q.Body); in.Scan(); http.NewResponseController(w).Flush() {
+			fmt.Fprintln(w, "got", in.Text())
+		}
+	}))
+	defer program.Close()
+	r.bind(id, program.Listener.Addr().String())
+	c, err := net.Dial("tcp", r.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	c.SetDeadline(time.Now().Add(patience))
+	fmt.Fprintf(c, "POST /r/%s/ HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\nTransfer-Encoding: chunked\r\n\r\n", id, token)
+	io.WriteString(c, "4\r\none\n\r\n")
+	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	in := bufio.NewReader(resp.Body)
+	first, err := in.ReadString('\n')
+	if err != nil || first != "got one\n" {
+		t.Fatalf("%q, %v", first, err)
+	}
+	io.WriteString(c, "4\r\ntwo\n\r\n0\r\n\r\n")
+	if rest, err := io.ReadAll(in); err != nil || string(rest) != "got two\n" {
+		t.Errorf("%q, %v", rest, err)
+	}
+
+	// A client learns that its connection ends because the server does not read the rest.
+	if c, err = net.Dial("tcp", r.addr); err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	c.SetDeadline(time.Now().Add(patience))
+	fmt.Fprintf(c, "POST /r/%s/ HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\nContent-Length: 1000000\r\n\r\n", id, token)
+	if resp, err = http.ReadResponse(bufio.NewReader(c), nil); err != nil || resp.StatusCode != http.StatusRequestEntityTooLarge || !resp.Close {
+		t.Errorf("%+v, %v", resp, err)
+	}
+}
+
 // TestTunnel tests that a tunnel is exact in both directions, and that one direction can end before
 // the other.
 func TestTunnel(t *testing.T) {

@@ -17,6 +17,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 	"unicode"
 
@@ -107,7 +108,7 @@ type Proxy struct {
 
 // ServeHTTP forwards one request, also one that upgrades its connection.
 func (p Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	proxy := httputil.ReverseProxy{
+	Forward(w, r, httputil.ReverseProxy{
 		Rewrite: func(x *httputil.ProxyRequest) {
 			x.Out.URL.Scheme, x.Out.URL.Host = "http", net.JoinHostPort("127.0.0.1", strconv.Itoa(p.Port))
 			x.SetXForwarded()
@@ -131,8 +132,44 @@ func (p Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			}
 			p.Failed(w, e)
 		},
+	})
+}
+
+// Forward serves a request with a reverse proxy, which needs a ModifyResponse. The response may
+// begin before the whole request has arrived: without full duplex, net/http would read the rest of
+// the request itself before it writes the response, beside the proxy's transport, which then fails
+// and cuts the response.
+func Forward(w http.ResponseWriter, r *http.Request, proxy httputil.ReverseProxy) {
+	body := &watchedBody{ReadCloser: r.Body}
+	r.Body = body
+	modify := proxy.ModifyResponse
+	proxy.ModifyResponse = func(resp *http.Response) error {
+		if err := http.NewResponseController(w).EnableFullDuplex(); err == nil && r.ProtoMajor == 1 && !body.ended.Load() &&
+			(r.ContentLength < 0 || r.ContentLength > maxUnread) {
+			resp.Header.Set("Connection", "close")
+		}
+		return modify(resp)
 	}
 	proxy.ServeHTTP(w, r)
+}
+
+// maxUnread is how much of a request net/http reads after the response, in bytes, to use the
+// connection for another request. If there is more, it closes the connection.
+const maxUnread = 256 << 10
+
+// watchedBody is the body of a request. ended reports whether it was read to its end.
+type watchedBody struct {
+	io.ReadCloser
+	ended atomic.Bool
+}
+
+// Read implements io.Reader.
+func (b *watchedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err == io.EOF {
+		b.ended.Store(true)
+	}
+	return n, err
 }
 
 // The names of the console's cookie, over plain HTTP and over TLS. A browser sends it with every

@@ -29,6 +29,7 @@ import (
 	"time"
 
 	"github.com/sandbar-dev/sandbar"
+	"github.com/sandbar-dev/sandbar/internal/protocol/ports"
 )
 
 // Header marks a request that another daemon has forwarded, which is not forwarded again. Its value
@@ -187,7 +188,7 @@ func (p *Peers) Handler(sandbox func(*http.Request) (key string, here bool)) fun
 
 // proxy forwards requests for a sandbox to the daemon that has it.
 func (p *Peers) proxy(owner *url.URL, key string) http.Handler {
-	return &httputil.ReverseProxy{
+	to := httputil.ReverseProxy{
 		Rewrite: func(x *httputil.ProxyRequest) {
 			x.SetURL(owner)
 			x.Out.Host = x.In.Host // names of previews
@@ -216,6 +217,7 @@ func (p *Peers) proxy(owner *url.URL, key string) http.Handler {
 			p.o.Fail(w, http.StatusBadGateway, &sandbar.Error{Code: sandbar.Unavailable, Err: err, Message: "the daemon at " + owner.Host + " had this sandbox and does not answer now", Fix: "try again"})
 		},
 	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { ports.Forward(w, r, to) })
 }
 
 // owner returns the daemon that has a sandbox, nil for none. Unavailable: none of those that answer

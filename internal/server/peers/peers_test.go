@@ -1,8 +1,11 @@
 package peers
 
 import (
+	"bufio"
 	"crypto/tls"
+	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -10,6 +13,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/sandbar-dev/sandbar"
 )
@@ -136,6 +140,45 @@ func TestForward(t *testing.T) {
 	p.SetToken("other")
 	if served, w := ask(p, "GET", "one"); !served || w.Code != http.StatusServiceUnavailable {
 		t.Errorf("a daemon that refuses the question: %v, %d", served, w.Code)
+	}
+}
+
+// The other daemon can answer before it has the whole request.
+func TestDuplex(t *testing.T) {
+	b := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != "POST" {
+			return // the question whether it has the sandbox
+		}
+		http.NewResponseController(w).EnableFullDuplex()
+		for in := bufio.NewScanner(r.Body); in.Scan(); http.NewResponseController(w).Flush() {
+			fmt.Fprintln(w, "got", in.Text())
+		}
+	}))
+	defer b.Close()
+	p := newTest(t, b.URL)
+	forward := p.Handler(func(*http.Request) (string, bool) { return "one", false })
+	a := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { forward(r).ServeHTTP(w, r) }))
+	defer a.Close()
+	c, err := net.Dial("tcp", a.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	c.SetDeadline(time.Now().Add(time.Minute))
+	io.WriteString(c, "POST /v1/sandboxes/one HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n4\r\none\n\r\n")
+	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	in := bufio.NewReader(resp.Body)
+	first, err := in.ReadString('\n')
+	if err != nil || first != "got one\n" {
+		t.Fatalf("%q, %v", first, err)
+	}
+	io.WriteString(c, "4\r\ntwo\n\r\n0\r\n\r\n")
+	if rest, err := io.ReadAll(in); err != nil || string(rest) != "got two\n" {
+		t.Errorf("%q, %v", rest, err)
 	}
 }
 

@@ -59,6 +59,7 @@ current-context: test
 	forward.Transport, forward.FlushInterval = p.to, -1
 	p.server = &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		p.count(r)
+		_ = http.NewResponseController(w).EnableFullDuplex() // see ports.Forward
 		forward.ServeHTTP(w, r)
 	})}
 	go p.server.Serve(l) // until Close
