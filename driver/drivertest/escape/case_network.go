@@ -19,8 +19,8 @@ for proto in [0, 262]:
 done()`},
 		{ID: "43-udp", Title: "a UDP service on the host's loopback", Claim: Network, Leaks: true, Python: `
 with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
-    s.settimeout(1)
-    try: s.sendto(b"hello", ("127.0.0.1", int(env("BAIT_UDP")))); say(s.recv(100))
+    s.settimeout(5)
+    try: s.connect(("127.0.0.1", int(env("BAIT_UDP")))); s.send(b"hello"); say(s.recv(100))
     except OSError as e: held("udp", why(e.errno))
 done()`},
 		{ID: "43-abstract", Title: "an abstract socket of the host", Claim: Network, Leaks: true, Python: `

@@ -436,10 +436,16 @@ os.kill(-1, 9)'`
 		}
 	})
 	t.Run("orphans", func(t *testing.T) {
-		began := time.Now()
-		e := once(t, d, s, shellOnce("setsid sleep 1000 >/dev/null 2>&1 & (while kill -0 $$ 2>/dev/null; do :; done; echo late) & echo early"))
-		if e.out != "early\nlate\n" || time.Since(began) > 20*time.Second {
-			t.Errorf("%q after %v", e.out, time.Since(began))
+		for tries := 1; ; tries++ {
+			began := time.Now()
+			e := once(t, d, s, shellOnce("setsid sleep 1000 >/dev/null 2>&1 & (while kill -0 $$ 2>/dev/null; do :; done; echo late) & echo early"))
+			if e.out == "early\n" && tries < 5 { // it got no processor within driver.DrainWindow
+				continue
+			}
+			if e.out != "early\nlate\n" || time.Since(began) > 20*time.Second {
+				t.Errorf("%q after %v", e.out, time.Since(began))
+			}
+			break
 		}
 	})
 	t.Run("killed tree", func(t *testing.T) {

@@ -260,18 +260,15 @@ func (s *Server) create(w http.ResponseWriter, r *http.Request, old bool) error 
 	if err != nil {
 		return err
 	}
-	e, err := s.enter(r.Context(), sandbox, g, timeout)
+	l, err := s.enter(r.Context(), sandbox, g, timeout)
+	if err == nil {
+		err = l.launch(r.Context())
+	}
 	if err != nil {
 		go s.engine.Stop(context.Background(), sandbox.ID())
 		return err
 	}
-	if l, err := e.current(); err != nil {
-		return err
-	} else if err := l.launch(r.Context()); err != nil {
-		go s.engine.Stop(context.Background(), sandbox.ID())
-		return err
-	}
-	answer(w, http.StatusCreated, e.created(r))
+	answer(w, http.StatusCreated, l.created(r))
 	return nil
 }
 

@@ -348,7 +348,7 @@ func (e *entry) serveFork(w http.ResponseWriter, r *http.Request) error {
 		if g.Traffic != "" {
 			g.Traffic = newToken("ta_")
 		}
-		var f *entry
+		var f *life
 		if f, err = e.server.enter(r.Context(), c, g, timeout); err != nil {
 			break
 		}
@@ -364,12 +364,12 @@ func (e *entry) serveFork(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// enter registers a new sandbox. On an error the caller removes it.
-func (s *Server) enter(ctx context.Context, sandbox *engine.Sandbox, g grant, timeout time.Duration) (*entry, error) {
+// enter registers a new sandbox. On an error the caller removes it. With a short timeout the sandbox
+// may have ended when enter returns.
+func (s *Server) enter(ctx context.Context, sandbox *engine.Sandbox, g grant, timeout time.Duration) (l *life, err error) {
 	e := &entry{server: s, id: sandbox.ID(), grant: g}
-	err := s.add(e)
-	if err == nil {
-		_, err = e.adopt(sandbox)
+	if err = s.add(e); err == nil {
+		l, err = e.adopt(sandbox)
 	}
 	if err == nil && ctx.Err() != nil {
 		err = sandbar.Errorf(sandbar.Canceled, "the client left")
@@ -378,7 +378,7 @@ func (s *Server) enter(ctx context.Context, sandbox *engine.Sandbox, g grant, ti
 		return nil, err
 	}
 	e.endAt(time.Now().Add(timeout), false)
-	return e, nil
+	return l, nil
 }
 
 const (

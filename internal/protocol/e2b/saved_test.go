@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -137,6 +138,22 @@ func TestFork(t *testing.T) {
 			t.Errorf("%s: %d %s", body, status, text)
 		}
 	}
+}
+
+// A creation succeeds also if the sandbox ends before its answer.
+func TestEndsAtOnce(t *testing.T) {
+	r := newRig(t, Options{}, nil)
+	var creators sync.WaitGroup
+	for range 8 {
+		creators.Go(func() {
+			for range 100 {
+				if status, text := r.plane("POST", "/v2/sandboxes", `{"timeout":0}`); status != http.StatusCreated {
+					t.Errorf("%d %s", status, text)
+				}
+			}
+		})
+	}
+	creators.Wait()
 }
 
 // A sandbox is paused at its timeout if its client asks for that. A request resumes it only if the
