@@ -31,9 +31,9 @@ func TestGuest(t *testing.T) {
 	// run runs tests as a user in a group, which belongs to the user if delegated.
 	run := func(tests, cgroup string, uid uint32) guestplan.Command {
 		return guestplan.Command{
-			Args: []string{"/test/cgroup.test", "-test.run=^TestHost(" + tests + ")$", "-test.v", "-test.timeout=4m"},
+			Args: []string{"/test/cgroup.test", "-test.run=^TestHost(" + tests + ")$", "-test.v", "-test.timeout=14m"},
 			Env:  env, Cgroup: cgroup, UID: uid, GID: uid, Delegate: uid != 0,
-			Timeout: 5 * time.Minute,
+			Timeout: 15 * time.Minute,
 		}
 	}
 	// Lists the remaining groups: only the one that the guest made for the command.

@@ -49,7 +49,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	fs.StringVar(&o.only, "run", "", "run only matching tests, as go test -run")
 	fs.StringVar(&o.check, "check", "", "run no tests: print the unmet ones of these requirements (comma-separated, or \"all\")")
 	fs.StringVar(&o.summary, "summary", "", "also write the last line to this `file`")
-	fs.DurationVar(&o.timeout, "timeout", 20*time.Minute, "timeout of the tests of one package")
+	fs.DurationVar(&o.timeout, "timeout", 30*time.Minute, "timeout of the tests of one package")
 	fs.IntVar(&o.lanes, "p", runtime.NumCPU()+1, "number of packages tested at once; tests also wait")
 	err := fs.Parse(args)
 	o.patterns = fs.Args()
