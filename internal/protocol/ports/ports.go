@@ -141,6 +141,7 @@ func (p Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // and cuts the response.
 func Forward(w http.ResponseWriter, r *http.Request, proxy httputil.ReverseProxy) {
 	body := &watchedBody{ReadCloser: r.Body}
+	r = r.WithContext(r.Context()) // net/http examines the body of the original
 	r.Body = body
 	modify := proxy.ModifyResponse
 	proxy.ModifyResponse = func(resp *http.Response) error {

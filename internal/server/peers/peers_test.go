@@ -150,6 +150,10 @@ func TestDuplex(t *testing.T) {
 			return // the question whether it has the sandbox
 		}
 		http.NewResponseController(w).EnableFullDuplex()
+		if r.ContentLength > 0 {
+			w.WriteHeader(http.StatusRequestEntityTooLarge)
+			return
+		}
 		for in := bufio.NewScanner(r.Body); in.Scan(); http.NewResponseController(w).Flush() {
 			fmt.Fprintln(w, "got", in.Text())
 		}
@@ -179,6 +183,23 @@ func TestDuplex(t *testing.T) {
 	io.WriteString(c, "4\r\ntwo\n\r\n0\r\n\r\n")
 	if rest, err := io.ReadAll(in); err != nil || string(rest) != "got two\n" {
 		t.Errorf("%q, %v", rest, err)
+	}
+
+	// A client that waits for leave to send the rest learns that nobody reads it.
+	if c, err = net.Dial("tcp", a.Listener.Addr().String()); err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	c.SetDeadline(time.Now().Add(time.Minute))
+	io.WriteString(c, "POST /v1/sandboxes/one HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\n")
+	in = bufio.NewReader(c)
+	for resp.StatusCode = http.StatusContinue; resp.StatusCode == http.StatusContinue; {
+		if resp, err = http.ReadResponse(in, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if resp.StatusCode != http.StatusRequestEntityTooLarge || !resp.Close {
+		t.Errorf("%+v", resp)
 	}
 }
 
