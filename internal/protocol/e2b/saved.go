@@ -364,8 +364,8 @@ func (e *entry) serveFork(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// enter registers a new sandbox. On an error the caller removes it. With a short timeout the sandbox
-// may have ended when enter returns.
+// enter registers a new sandbox. On an error the caller removes it. With a short timeout, the
+// sandbox may have ended when enter returns.
 func (s *Server) enter(ctx context.Context, sandbox *engine.Sandbox, g grant, timeout time.Duration) (l *life, err error) {
 	e := &entry{server: s, id: sandbox.ID(), grant: g}
 	if err = s.add(e); err == nil {
