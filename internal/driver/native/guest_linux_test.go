@@ -41,7 +41,8 @@ func guestShare(t *testing.T) string {
 	return dir
 }
 
-// The time limits of a command in a guest. On a busy host it takes up to five times as long.
+// The time limits of a command in a guest. They are for slow hosts with other work: alone on a
+// fast one, the commands of TestGuest take two minutes together.
 const guestTime, longGuestTime = 15 * time.Minute, 2 * time.Hour
 
 // inGuest runs tests of guestShare as a user in a group, which belongs to the user.

@@ -3,6 +3,8 @@
 //
 // A program's answer is untrusted. The proxy drops informational answers and trailers, bounds the
 // header, and passes no header by which a browser would do something beyond the page ([Clean]).
+//
+// Requests between daemons have a proxy of their own (package peers), which also uses [Forward].
 package ports
 
 import (
